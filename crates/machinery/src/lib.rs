@@ -1,0 +1,7 @@
+//! What can be done with an object without keeping or serving it: check it against a schema, fill in defaults,
+//! patch it, convert it, print it as a table row.
+//!
+//! Pure: no async, no clock, no randomness, no I/O. Built-in kinds and custom resources go through the same code;
+//! the only difference is where their [`schema::Schema`] comes from.
+
+pub mod schema;

@@ -1,0 +1,183 @@
+//! Schemas: the shape of an object, for built-in kinds and custom resources alike.
+//!
+//! A schema is a place in an [`Arena`] of nodes that point at each other by index, so that types are shared, may be
+//! recursive (`JSONSchemaProps` is), and cost one allocation per list. All built-in types live in one arena, read
+//! from the generated table (`table`); each distinct custom resource version has its own (`structural`). Schemas are
+//! immutable and shared over planes by content.
+
+use std::sync::Arc;
+
+use polder_model::{SmolStr, Value};
+
+/// A schema: one node of an arena.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    pub arena: Arc<Arena>,
+    pub root: NodeId,
+}
+
+impl Schema {
+    pub fn node(&self) -> NodeRef<'_> {
+        self.arena.node(self.root)
+    }
+}
+
+/// Nodes that point at each other.
+#[derive(Clone, Debug, Default)]
+pub struct Arena {
+    pub nodes: Vec<Node>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NodeId(pub u32);
+
+impl Arena {
+    pub fn node(&self, id: NodeId) -> NodeRef<'_> {
+        NodeRef { arena: self, id }
+    }
+
+    pub fn add(&mut self, node: Node) -> NodeId {
+        let id = NodeId(u32::try_from(self.nodes.len()).expect("a schema is bounded by the size of a request"));
+        self.nodes.push(node);
+        id
+    }
+}
+
+/// What a value at this place may look like.
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    pub kind: Kind,
+    /// Named members, sorted by name.
+    pub properties: Vec<(SmolStr, NodeId)>,
+    /// Schema of the values of a free-form map.
+    pub additional: Option<NodeId>,
+    /// Schema of the elements of a list.
+    pub items: Option<NodeId>,
+    /// Names of members that must be there.
+    pub required: Vec<SmolStr>,
+    /// The only values allowed; empty means any.
+    pub allowed: Vec<Value>,
+    pub format: Option<SmolStr>,
+    pub nullable: bool,
+    pub default: Option<Value>,
+    /// Unknown members are kept: `x-kubernetes-preserve-unknown-fields`.
+    pub preserve_unknown: bool,
+    /// A whole object with its own apiVersion, kind and metadata: `x-kubernetes-embedded-resource`.
+    pub embedded_resource: bool,
+    pub list_type: ListType,
+    /// The members that identify an element of a `ListType::Map`.
+    pub list_map_keys: Vec<SmolStr>,
+    /// The whole map or struct is replaced as one: `x-kubernetes-map-type: atomic`.
+    pub map_atomic: bool,
+    /// Strategic merge patch: how this list or struct is merged.
+    pub patch: PatchStrategy,
+    /// Strategic merge patch: the member that identifies an element of this list.
+    pub patch_merge_key: Option<SmolStr>,
+    /// Value checks beyond the type; most nodes have none.
+    pub checks: Option<Box<Checks>>,
+}
+
+/// The JSON type at a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// Anything: raw JSON such as `RawExtension`, or a CRD node that preserves unknown fields and names no type.
+    #[default]
+    Any,
+    Object,
+    Array,
+    String,
+    Integer,
+    Number,
+    Boolean,
+    /// An integer or a string: ports, `maxUnavailable`.
+    IntOrString,
+    /// A resource quantity: a string, or a number that is read as one.
+    Quantity,
+    /// RFC 3339 with seconds. `null` means absent.
+    Time,
+    /// RFC 3339 with microseconds. `null` means absent.
+    MicroTime,
+    /// Base64 text.
+    Bytes,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ListType {
+    #[default]
+    Atomic,
+    Set,
+    Map,
+}
+
+/// How strategic merge patch treats a place: flags, because upstream combines them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PatchStrategy {
+    /// Lists merge element by element instead of being replaced.
+    pub merge: bool,
+    /// Members not named in `$retainKeys` are dropped.
+    pub retain_keys: bool,
+    /// A struct that is replaced whole.
+    pub replace: bool,
+}
+
+/// Value checks of OpenAPI v3, as custom resources may use them.
+#[derive(Clone, Debug, Default)]
+pub struct Checks {
+    pub minimum: Option<f64>,
+    pub exclusive_minimum: bool,
+    pub maximum: Option<f64>,
+    pub exclusive_maximum: bool,
+    pub multiple_of: Option<f64>,
+    pub min_length: Option<u64>,
+    pub max_length: Option<u64>,
+    /// The pattern as written, and compiled once.
+    pub pattern: Option<(SmolStr, regex::Regex)>,
+    pub min_items: Option<u64>,
+    pub max_items: Option<u64>,
+    pub unique_items: bool,
+    pub min_properties: Option<u64>,
+    pub max_properties: Option<u64>,
+    pub all_of: Vec<NodeId>,
+    pub any_of: Vec<NodeId>,
+    pub one_of: Vec<NodeId>,
+    pub not: Option<NodeId>,
+    /// `x-kubernetes-validations` as written; the CEL evaluator of a later issue compiles them.
+    pub rules: Vec<Value>,
+}
+
+/// A node with its arena: what the walkers carry.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeRef<'a> {
+    arena: &'a Arena,
+    id: NodeId,
+}
+
+impl<'a> NodeRef<'a> {
+    pub fn id(self) -> NodeId {
+        self.id
+    }
+
+    pub fn get(self) -> &'a Node {
+        &self.arena.nodes[self.id.0 as usize]
+    }
+
+    pub fn at(self, id: NodeId) -> NodeRef<'a> {
+        self.arena.node(id)
+    }
+
+    /// The schema of a named member, not counting the free-form rest.
+    pub fn property(self, name: &str) -> Option<NodeRef<'a>> {
+        let node = self.get();
+        let index = node.properties.binary_search_by(|(own, _)| own.as_str().cmp(name)).ok()?;
+        Some(self.at(node.properties[index].1))
+    }
+
+    /// The schema of a member, named or free-form; `None` when the member is unknown here.
+    pub fn member(self, name: &str) -> Option<NodeRef<'a>> {
+        self.property(name).or_else(|| self.get().additional.map(|id| self.at(id)))
+    }
+
+    pub fn items(self) -> Option<NodeRef<'a>> {
+        self.get().items.map(|id| self.at(id))
+    }
+}

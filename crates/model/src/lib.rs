@@ -1,0 +1,20 @@
+//! The words everything else is written in: names, JSON values, field paths, selectors, quantities and the
+//! Kubernetes `Status`.
+//!
+//! Pure: no async, no clock, no randomness, no I/O. Nothing here knows where objects are kept or how they are
+//! served, so that every rule can be tested with plain values.
+
+pub mod field;
+pub mod names;
+pub mod quantity;
+pub mod selector;
+pub mod status;
+pub mod value;
+
+pub use field::{FieldError, FieldErrorKind, FieldPath};
+pub use names::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource, PlaneId, PlaneName};
+pub use status::{Reason, Status};
+pub use value::{Object, Value};
+
+/// The string type of names and JSON text: short ones live inline, long ones are shared.
+pub use smol_str::{SmolStr, ToSmolStr, format_smolstr};
