@@ -122,7 +122,12 @@ impl FieldErrorKind {
 }
 
 impl FieldError {
-    fn new(kind: FieldErrorKind, path: impl fmt::Display, value: Option<Value>, detail: impl Into<String>) -> FieldError {
+    fn new(
+        kind: FieldErrorKind,
+        path: impl fmt::Display,
+        value: Option<Value>,
+        detail: impl Into<String>,
+    ) -> FieldError {
         FieldError { kind, path: path.to_string(), value, detail: detail.into() }
     }
 
@@ -130,11 +135,19 @@ impl FieldError {
         FieldError::new(FieldErrorKind::Required, path, None, detail)
     }
 
-    pub fn invalid(path: impl fmt::Display, value: impl Into<Value>, detail: impl Into<String>) -> FieldError {
+    pub fn invalid(
+        path: impl fmt::Display,
+        value: impl Into<Value>,
+        detail: impl Into<String>,
+    ) -> FieldError {
         FieldError::new(FieldErrorKind::Invalid, path, Some(value.into()), detail)
     }
 
-    pub fn type_invalid(path: impl fmt::Display, value: impl Into<Value>, detail: impl Into<String>) -> FieldError {
+    pub fn type_invalid(
+        path: impl fmt::Display,
+        value: impl Into<Value>,
+        detail: impl Into<String>,
+    ) -> FieldError {
         FieldError::new(FieldErrorKind::TypeInvalid, path, Some(value.into()), detail)
     }
 
@@ -161,14 +174,22 @@ impl FieldError {
         supported: impl IntoIterator<Item = S>,
     ) -> FieldError {
         let listed: Vec<String> = supported.into_iter().map(|one| format!("{:?}", one.as_ref())).collect();
-        let detail =
-            if listed.is_empty() { String::new() } else { format!("supported values: {}", listed.join(", ")) };
+        let detail = if listed.is_empty() {
+            String::new()
+        } else {
+            format!("supported values: {}", listed.join(", "))
+        };
         FieldError::new(FieldErrorKind::NotSupported, path, Some(value.into()), detail)
     }
 
     pub fn too_long(path: impl fmt::Display, bytes_max: usize) -> FieldError {
         let unit = if bytes_max == 1 { "byte" } else { "bytes" };
-        FieldError::new(FieldErrorKind::TooLong, path, None, format!("may not be more than {bytes_max} {unit}"))
+        FieldError::new(
+            FieldErrorKind::TooLong,
+            path,
+            None,
+            format!("may not be more than {bytes_max} {unit}"),
+        )
     }
 
     pub fn too_many(path: impl fmt::Display, found: usize, items_max: usize) -> FieldError {

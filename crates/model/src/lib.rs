@@ -12,7 +12,9 @@ pub mod status;
 pub mod value;
 
 pub use field::{FieldError, FieldErrorKind, FieldPath};
-pub use names::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource, PlaneId, PlaneName};
+pub use names::{
+    GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource, PlaneId, PlaneName,
+};
 pub use status::{Reason, Status};
 pub use value::{Object, Value};
 

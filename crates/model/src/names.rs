@@ -94,7 +94,11 @@ impl GroupVersion {
 
 impl fmt::Display for GroupVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.group.is_empty() { f.write_str(&self.version) } else { write!(f, "{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            f.write_str(&self.version)
+        } else {
+            write!(f, "{}/{}", self.group, self.version)
+        }
     }
 }
 
@@ -124,7 +128,11 @@ pub struct GroupKind {
 
 impl fmt::Display for GroupKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.group.is_empty() { f.write_str(&self.kind) } else { write!(f, "{}.{}", self.kind, self.group) }
+        if self.group.is_empty() {
+            f.write_str(&self.kind)
+        } else {
+            write!(f, "{}.{}", self.kind, self.group)
+        }
     }
 }
 

@@ -102,7 +102,12 @@ impl Status {
         self.details.get_or_insert_default()
     }
 
-    pub fn with_cause(mut self, reason: &str, message: impl Into<String>, field: impl Into<String>) -> Status {
+    pub fn with_cause(
+        mut self,
+        reason: &str,
+        message: impl Into<String>,
+        field: impl Into<String>,
+    ) -> Status {
         self.details_mut().causes.push(Cause {
             reason: SmolStr::new(reason),
             message: message.into(),
@@ -122,18 +127,24 @@ impl Status {
 
     /// The path names nothing that is served.
     pub fn path_not_found() -> Status {
-        let mut status = Status::new(404, Reason::NotFound, "the server could not find the requested resource");
+        let mut status =
+            Status::new(404, Reason::NotFound, "the server could not find the requested resource");
         status.details = Some(Box::default());
         status
     }
 
     pub fn already_exists(resource: &GroupResource, name: &str) -> Status {
-        Status::new(409, Reason::AlreadyExists, format!("{resource} {name:?} already exists")).about(resource, name)
+        Status::new(409, Reason::AlreadyExists, format!("{resource} {name:?} already exists"))
+            .about(resource, name)
     }
 
     pub fn conflict(resource: &GroupResource, name: &str, why: &str) -> Status {
-        Status::new(409, Reason::Conflict, format!("Operation cannot be fulfilled on {resource} {name:?}: {why}"))
-            .about(resource, name)
+        Status::new(
+            409,
+            Reason::Conflict,
+            format!("Operation cannot be fulfilled on {resource} {name:?}: {why}"),
+        )
+        .about(resource, name)
     }
 
     /// The object changed since the client read it.
@@ -146,11 +157,8 @@ impl Status {
     }
 
     pub fn invalid(kind: &GroupKind, name: &str, errors: &[FieldError]) -> Status {
-        let mut status = Status::new(
-            422,
-            Reason::Invalid,
-            format!("{kind} {name:?} is invalid: {}", field::join(errors)),
-        );
+        let mut status =
+            Status::new(422, Reason::Invalid, format!("{kind} {name:?} is invalid: {}", field::join(errors)));
         let details = status.details_mut();
         details.name = SmolStr::new(name);
         details.group = kind.group.clone();
@@ -281,7 +289,8 @@ impl Details {
         if !self.causes.is_empty() {
             let causes = self.causes.iter().map(|cause| {
                 let mut one = Object::new();
-                for (key, text) in [("reason", cause.reason.as_str()), ("message", &cause.message), ("field", &cause.field)]
+                for (key, text) in
+                    [("reason", cause.reason.as_str()), ("message", &cause.message), ("field", &cause.field)]
                 {
                     if !text.is_empty() {
                         one.insert(key, text);

@@ -37,7 +37,8 @@ impl Arena {
     }
 
     pub fn add(&mut self, node: Node) -> NodeId {
-        let id = NodeId(u32::try_from(self.nodes.len()).expect("a schema is bounded by the size of a request"));
+        let id =
+            NodeId(u32::try_from(self.nodes.len()).expect("a schema is bounded by the size of a request"));
         self.nodes.push(node);
         id
     }
