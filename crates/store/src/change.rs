@@ -1,0 +1,120 @@
+//! What is asked of the store, and what comes back.
+
+use std::sync::Arc;
+
+use polder_model::{PlaneId, PlaneName, SmolStr};
+
+use crate::engine::EngineError;
+use crate::key::{Key, Revision};
+use crate::object::{Record, StoredObject};
+use crate::plane::Limits;
+
+/// A compare-and-commit: if every expectation holds, everything is written under one revision; else nothing is.
+#[derive(Clone, Debug, Default)]
+pub struct Change {
+    pub writes: Vec<Write>,
+    /// Objects that must be as the writer saw them, though this change does not write them.
+    pub guards: Vec<(Key, Expect)>,
+    pub planes: Vec<PlaneChange>,
+}
+
+impl Change {
+    pub fn put(key: Key, record: Record, expect: Expect) -> Change {
+        Change { writes: vec![Write { key, record: Some(record), expect }], ..Change::default() }
+    }
+
+    pub fn delete(key: Key, expect: Expect) -> Change {
+        Change { writes: vec![Write { key, record: None, expect }], ..Change::default() }
+    }
+}
+
+/// One object's part in a change.
+#[derive(Clone, Debug)]
+pub struct Write {
+    pub key: Key,
+    /// `None` deletes.
+    pub record: Option<Record>,
+    pub expect: Expect,
+}
+
+/// What must be true of an object when the change commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    Anything,
+    Absent,
+    /// There, and last written by this revision.
+    At(Revision),
+}
+
+/// A change to a plane or layer as a whole, in the same commit as the objects that describe it.
+#[derive(Clone, Debug)]
+pub enum PlaneChange {
+    /// An empty plane over the shared base layer.
+    Create {
+        name: PlaneName,
+        limits: Limits,
+    },
+    /// A plane that starts as the source is now.
+    Fork {
+        name: PlaneName,
+        source: ForkSource,
+        limits: Limits,
+    },
+    SetLimits {
+        plane: PlaneId,
+        limits: Limits,
+    },
+    Delete {
+        plane: PlaneId,
+    },
+    /// Seals what a plane holds now under a name.
+    Seal {
+        layer: SmolStr,
+        plane: PlaneId,
+    },
+    /// Gives a layer's name up; what forks still use stays.
+    Unseal {
+        layer: SmolStr,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub enum ForkSource {
+    Plane(PlaneId),
+    Layer(SmolStr),
+}
+
+/// A commit that happened.
+#[derive(Clone, Debug)]
+pub struct Committed {
+    pub revision: Revision,
+    /// The planes made by this change, in its order.
+    pub planes: Vec<Arc<crate::plane::Plane>>,
+}
+
+/// Why a change did not happen. Nothing of it did.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    #[error("{key} is not as expected")]
+    Conflict {
+        key: Key,
+        /// What is there instead.
+        found: Option<Arc<StoredObject>>,
+    },
+    #[error("no such plane")]
+    NoPlane,
+    #[error("plane {0} exists already")]
+    PlaneExists(PlaneName),
+    #[error("no layer {0:?}")]
+    NoLayer(SmolStr),
+    #[error("layer {0:?} exists already")]
+    LayerExists(SmolStr),
+    #[error("the plane's limit of {limit} {what} is reached")]
+    LimitReached { what: &'static str, limit: u64 },
+    #[error("the plane has been forked from itself too deeply ({0} layers)")]
+    TooDeep(usize),
+    #[error("the store is shutting down")]
+    Closed,
+    #[error("cannot write")]
+    Engine(#[source] Arc<EngineError>),
+}

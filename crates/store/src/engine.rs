@@ -1,0 +1,175 @@
+//! What an engine must do: keep versions durably, in order, and give them back.
+//!
+//! An engine knows spaces, resources, names and revisions; planes are opaque rows to it. One thread, the committer,
+//! owns the [`Engine`] and writes; any number of threads read through [`Reader`]. [`crate::conformance`] is the test
+//! of every engine.
+
+use std::sync::Arc;
+
+use polder_model::{GroupResource, PlaneId, SmolStr};
+
+use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
+use crate::object::Record;
+use crate::plane::Limits;
+
+/// Why an engine could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// No room on the disk. Nothing was written; reads go on.
+    #[error("no space left for the store")]
+    Full(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// What is on disk is not what was written.
+    #[error("the store is damaged: {0}")]
+    Damaged(String),
+    #[error("the store failed")]
+    Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// The writing side of an engine.
+pub trait Engine: Send {
+    /// Everything the store keeps in memory, read at start. Verifies that the log is dense.
+    fn recover(&mut self) -> Result<Recovered, EngineError>;
+
+    /// Writes a batch: all of it or nothing, durable when this returns.
+    fn apply(&mut self, batch: &Batch) -> Result<(), EngineError>;
+
+    /// Forgets versions that were already superseded at `floor`, and the log up to it. Does a bounded amount of
+    /// work a call and returns how far it got; `floor` when it is done.
+    fn compact(&mut self, floor: Revision) -> Result<Revision, EngineError>;
+
+    /// Removes a bounded part of what a dropped space holds; true when nothing is left and its row is gone.
+    fn drop_space(&mut self, space: SpaceId) -> Result<bool, EngineError>;
+
+    fn reader(&self) -> Arc<dyn Reader>;
+}
+
+/// The reading side of an engine. Blocking; calls are short.
+pub trait Reader: Send + Sync {
+    /// The newest version of an object in one space at or before a revision.
+    fn version(
+        &self,
+        space: SpaceId,
+        resource: ResourceId,
+        name: &ObjectName,
+        at: Revision,
+    ) -> Result<Option<Version>, EngineError>;
+
+    /// The newest version at or before a revision of each object in a range, in name order. Deleted objects are
+    /// included as such, because they hide what parent spaces hold.
+    fn scan(&self, scan: &Scan<'_>) -> Result<Vec<(ObjectName, Version)>, EngineError>;
+
+    /// Log entries after a revision, in order. Several entries may share a revision; the last revision of the
+    /// answer is always complete.
+    fn log(&self, after: Revision, limit: usize) -> Result<Vec<LogEntry>, EngineError>;
+}
+
+/// A version of an object in one space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    pub revision: Revision,
+    /// `None`: deleted in this space.
+    pub record: Option<Record>,
+}
+
+/// A range of one resource in one space.
+#[derive(Clone, Debug)]
+pub struct Scan<'a> {
+    pub space: SpaceId,
+    pub resource: ResourceId,
+    /// Only this namespace.
+    pub namespace: Option<&'a str>,
+    /// Only names after this one.
+    pub after: Option<&'a ObjectName>,
+    pub at: Revision,
+    pub limit: usize,
+}
+
+/// One change, as the log remembers it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    pub revision: Revision,
+    pub plane: PlaneId,
+    pub space: SpaceId,
+    pub resource: ResourceId,
+    pub name: ObjectName,
+    pub deleted: bool,
+    /// The version this change replaced, if the object was there.
+    pub previous: Option<(SpaceId, Revision)>,
+}
+
+/// What one group commit writes. Revisions run from `first` to `last` without a hole.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    pub first: Revision,
+    pub last: Revision,
+    pub objects: Vec<ObjectWrite>,
+    pub planes: Vec<PlaneWrite>,
+    pub spaces: Vec<SpaceRow>,
+    pub resources: Vec<(ResourceId, GroupResource)>,
+}
+
+#[derive(Clone, Debug)]
+pub struct ObjectWrite {
+    pub entry: LogEntry,
+    /// `None` when deleted.
+    pub record: Option<Record>,
+}
+
+#[derive(Clone, Debug)]
+pub enum PlaneWrite {
+    Put(PlaneRow),
+    /// The plane is gone; its spaces are written as dropped in the same batch.
+    Remove(PlaneId),
+}
+
+/// A plane as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaneRow {
+    pub id: PlaneId,
+    pub name: SmolStr,
+    /// The overlay that takes the plane's writes.
+    pub space: SpaceId,
+    /// Reads before this revision are refused: the plane did not exist, or has another history.
+    pub floor: Revision,
+    /// Added to revisions to make resource versions.
+    pub version_offset: u64,
+    pub limits: Limits,
+    pub objects: u64,
+    pub bytes: u64,
+}
+
+/// A space as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpaceRow {
+    pub id: SpaceId,
+    pub parent: Option<SpaceId>,
+    pub state: SpaceState,
+    /// Content address of a shared layer; empty for others.
+    pub digest: SmolStr,
+    /// Name of a `Layer` that keeps the space; empty for others.
+    pub layer: SmolStr,
+    /// What a plane made on top of it starts with.
+    pub objects: u64,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpaceState {
+    /// Takes writes.
+    Open,
+    /// Immutable, may be shared.
+    Sealed,
+    /// Unreachable; its contents are being removed.
+    Dropped,
+}
+
+/// What an engine remembers at start.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    pub current: Revision,
+    /// History up to here has been forgotten.
+    pub compacted: Revision,
+    pub planes: Vec<PlaneRow>,
+    pub spaces: Vec<SpaceRow>,
+    pub resources: Vec<(ResourceId, GroupResource)>,
+}
