@@ -15,7 +15,8 @@ pub struct Change {
     pub writes: Vec<Write>,
     /// Objects that must be as the writer saw them, though this change does not write them.
     pub guards: Vec<(Key, Expect)>,
-    pub planes: Vec<PlaneChange>,
+    /// At most one: it fails or happens as a whole, before the objects.
+    pub plane: Option<PlaneChange>,
 }
 
 impl Change {
@@ -88,8 +89,8 @@ pub enum ForkSource {
 #[derive(Clone, Debug)]
 pub struct Committed {
     pub revision: Revision,
-    /// The planes made by this change, in its order.
-    pub planes: Vec<Arc<crate::plane::Plane>>,
+    /// The plane this change made.
+    pub plane: Option<Arc<crate::plane::Plane>>,
 }
 
 /// Why a change did not happen. Nothing of it did.

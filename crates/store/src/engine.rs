@@ -58,6 +58,9 @@ pub trait Reader: Send + Sync {
     /// included as such, because they hide what parent spaces hold.
     fn scan(&self, scan: &Scan<'_>) -> Result<Vec<(ObjectName, Version)>, EngineError>;
 
+    /// Whether a space holds no version at all.
+    fn is_empty(&self, space: SpaceId) -> Result<bool, EngineError>;
+
     /// Log entries after a revision, in order. Several entries may share a revision; the last revision of the
     /// answer is always complete.
     fn log(&self, after: Revision, limit: usize) -> Result<Vec<LogEntry>, EngineError>;

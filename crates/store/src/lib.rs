@@ -12,10 +12,18 @@
 pub mod change;
 pub mod engine;
 pub mod key;
+pub mod memory;
 pub mod object;
 pub mod plane;
 
-pub use change::{Change, CommitError, Committed, Expect, PlaneChange, Write};
+mod cache;
+mod committer;
+mod feed;
+mod store;
+
+pub use change::{Change, CommitError, Committed, Expect, ForkSource, PlaneChange, Write};
+pub use feed::{Event, Watch, WatchError, WatchScope};
 pub use key::{Key, ObjectName, ResourceId, Revision, SpaceId};
 pub use object::{Record, StoredObject};
 pub use plane::{Limits, Plane, Usage};
+pub use store::{Filter, ListPage, ListQuery, ReadError, Store, StoreOptions};

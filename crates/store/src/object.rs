@@ -5,7 +5,7 @@ use std::sync::Arc;
 use polder_model::Value;
 use polder_model::value::write_string;
 
-use crate::key::{ObjectName, Revision};
+use crate::key::{ObjectName, Revision, SpaceId};
 
 /// Every stored body starts with this, so that the resource version can be spliced in at one fixed place.
 const BODY_HEAD: &[u8] = b"{\"metadata\":{";
@@ -143,6 +143,8 @@ pub struct StoredObject {
     pub name: ObjectName,
     /// The commit that wrote this version.
     pub revision: Revision,
+    /// Where it was found: the plane's overlay, or a layer below it.
+    pub space: SpaceId,
     pub record: Record,
 }
 

@@ -1,0 +1,264 @@
+//! Hot collections in memory: a bounded set of (plane, resource) pairs whose objects are all here, uncompressed and
+//! in order, so that a hot get or list costs no disk read and no decoding.
+//!
+//! A loaded collection is complete and equals the newest durable state: the committer applies every change to it.
+//! Lists take a snapshot (a persistent map, so that is one pointer copy) and read it without a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use hashbrown::HashMap;
+use imbl::OrdMap;
+use parking_lot::RwLock;
+use polder_model::PlaneId;
+
+use crate::key::{ObjectName, ResourceId, Revision};
+use crate::object::StoredObject;
+
+/// Single reads of a cold collection before it is loaded; a list loads at once.
+const GETS_BEFORE_LOAD: u64 = 4;
+/// Changes that may arrive while a collection is being loaded.
+const LOADING_CHANGES_MAX: usize = 10_000;
+/// Cold collections whose reads are counted.
+const COLD_LEN_MAX: usize = 16_384;
+/// Memory an object costs beside its record.
+const OBJECT_OVERHEAD: usize = 200;
+const SHARDS: usize = 16;
+
+type CollectionKey = (PlaneId, ResourceId);
+
+/// The objects of one collection at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) objects: OrdMap<ObjectName, Arc<StoredObject>>,
+    /// No change later than this is in it; it may be later than the newest one.
+    pub(crate) last_change: Revision,
+}
+
+#[derive(Debug)]
+pub(crate) struct Cache {
+    shards: [RwLock<HashMap<CollectionKey, Slot>>; SHARDS],
+    bytes: AtomicUsize,
+    bytes_max: usize,
+    clock: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Slot {
+    /// Not here; single reads are counted.
+    Cold {
+        gets: AtomicU64,
+    },
+    /// Being read from the engine; changes that arrive meanwhile wait here. `None` after too many.
+    Loading {
+        changes: Option<Vec<CacheChange>>,
+    },
+    Loaded {
+        snapshot: Snapshot,
+        bytes: usize,
+        used: AtomicU64,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct CacheChange {
+    pub(crate) revision: Revision,
+    pub(crate) name: ObjectName,
+    pub(crate) object: Option<Arc<StoredObject>>,
+}
+
+/// What a single read finds.
+pub(crate) enum Lookup {
+    Found(Option<Arc<StoredObject>>),
+    Cold,
+    /// Cold, but read often enough to be worth loading.
+    Warm,
+}
+
+impl Cache {
+    pub(crate) fn new(bytes_max: usize) -> Cache {
+        Cache {
+            shards: std::array::from_fn(|_| RwLock::default()),
+            bytes: AtomicUsize::new(0),
+            bytes_max,
+            clock: AtomicU64::new(1),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// A collection larger than this is never loaded: it would push everybody else's out.
+    pub(crate) fn collection_bytes_max(&self) -> usize {
+        self.bytes_max / 4
+    }
+
+    pub(crate) fn get(&self, plane: PlaneId, resource: ResourceId, name: &ObjectName) -> Lookup {
+        let shard = self.shard((plane, resource)).read();
+        match shard.get(&(plane, resource)) {
+            Some(Slot::Loaded { snapshot, used, .. }) => {
+                used.store(self.tick(), Ordering::Relaxed);
+                Lookup::Found(snapshot.objects.get(name).cloned())
+            }
+            Some(Slot::Loading { .. }) => Lookup::Cold,
+            Some(Slot::Cold { gets }) => {
+                if gets.fetch_add(1, Ordering::Relaxed) >= GETS_BEFORE_LOAD {
+                    Lookup::Warm
+                } else {
+                    Lookup::Cold
+                }
+            }
+            None => {
+                drop(shard);
+                let mut shard = self.shard((plane, resource)).write();
+                if shard.len() < COLD_LEN_MAX / SHARDS {
+                    shard.entry((plane, resource)).or_insert_with(|| Slot::Cold { gets: AtomicU64::new(1) });
+                } else {
+                    shard.retain(|_, slot| !matches!(slot, Slot::Cold { .. }));
+                }
+                Lookup::Cold
+            }
+        }
+    }
+
+    pub(crate) fn snapshot(&self, plane: PlaneId, resource: ResourceId) -> Option<Snapshot> {
+        let shard = self.shard((plane, resource)).read();
+        match shard.get(&(plane, resource)) {
+            Some(Slot::Loaded { snapshot, used, .. }) => {
+                used.store(self.tick(), Ordering::Relaxed);
+                Some(snapshot.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Claims the right to load a collection. From here on changes to it are kept aside, so that whatever the
+    /// loader's scan misses is applied on top of it.
+    pub(crate) fn begin_load(&self, plane: PlaneId, resource: ResourceId) -> bool {
+        let mut shard = self.shard((plane, resource)).write();
+        match shard.get(&(plane, resource)) {
+            Some(Slot::Loading { .. } | Slot::Loaded { .. }) => false,
+            Some(Slot::Cold { .. }) | None => {
+                shard.insert((plane, resource), Slot::Loading { changes: Some(Vec::new()) });
+                true
+            }
+        }
+    }
+
+    /// Ends a load: `Some` with what the scan at the newest revision found, `None` when it failed or is too large.
+    /// `applied` is the newest revision the scan can have seen, deletions included.
+    pub(crate) fn end_load(
+        &self,
+        plane: PlaneId,
+        resource: ResourceId,
+        objects: Option<OrdMap<ObjectName, Arc<StoredObject>>>,
+        applied: Revision,
+    ) {
+        let mut shard = self.shard((plane, resource)).write();
+        let Some(Slot::Loading { changes }) = shard.remove(&(plane, resource)) else { return };
+        let (Some(objects), Some(changes)) = (objects, changes) else { return };
+        let mut total = objects.values().map(|object| weight(object)).sum();
+        let mut snapshot = Snapshot { objects, last_change: applied };
+        for change in changes {
+            apply(&mut snapshot, &mut total, change);
+        }
+        self.bytes.fetch_add(total, Ordering::Relaxed);
+        let used = AtomicU64::new(self.tick());
+        shard.insert((plane, resource), Slot::Loaded { snapshot, bytes: total, used });
+        drop(shard);
+        self.evict();
+    }
+
+    /// Takes a committed change in. Only the committer calls this, in revision order.
+    pub(crate) fn change(&self, plane: PlaneId, resource: ResourceId, change: CacheChange) {
+        let mut shard = self.shard((plane, resource)).write();
+        match shard.get_mut(&(plane, resource)) {
+            Some(Slot::Loaded { snapshot, bytes, .. }) => {
+                let before = *bytes;
+                apply(snapshot, bytes, change);
+                let after = *bytes;
+                self.bytes.fetch_add(after, Ordering::Relaxed);
+                self.bytes.fetch_sub(before, Ordering::Relaxed);
+            }
+            Some(Slot::Loading { changes }) => {
+                if let Some(waiting) = changes {
+                    waiting.push(change);
+                    if waiting.len() > LOADING_CHANGES_MAX {
+                        *changes = None;
+                    }
+                }
+            }
+            Some(Slot::Cold { .. }) | None => {}
+        }
+    }
+
+    /// Forgets everything of a plane.
+    pub(crate) fn forget_plane(&self, plane: PlaneId) {
+        for shard in &self.shards {
+            shard.write().retain(|(own, _), slot| {
+                let goes = *own == plane;
+                if let (true, Slot::Loaded { bytes, .. }) = (goes, slot) {
+                    self.bytes.fetch_sub(*bytes, Ordering::Relaxed);
+                }
+                !goes
+            });
+        }
+    }
+
+    /// Lets the least recently used collections go until the rest fits.
+    pub(crate) fn evict(&self) {
+        if self.bytes() <= self.bytes_max {
+            return;
+        }
+        let mut loaded = Vec::new();
+        for shard in &self.shards {
+            for (key, slot) in shard.read().iter() {
+                if let Slot::Loaded { used, .. } = slot {
+                    loaded.push((used.load(Ordering::Relaxed), *key));
+                }
+            }
+        }
+        loaded.sort_unstable();
+        for (_, key) in loaded {
+            if self.bytes() <= self.bytes_max - self.bytes_max / 8 {
+                break;
+            }
+            if let Some(Slot::Loaded { bytes, .. }) = self.shard(key).write().remove(&key) {
+                self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn shard(&self, (plane, resource): CollectionKey) -> &RwLock<HashMap<CollectionKey, Slot>> {
+        let mixed = (plane.0 ^ (u64::from(resource.0) << 17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        #[expect(clippy::cast_possible_truncation, reason = "only the top bits choose")]
+        &self.shards[(mixed >> 60) as usize % SHARDS]
+    }
+
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+fn weight(object: &StoredObject) -> usize {
+    object.record.len() + OBJECT_OVERHEAD
+}
+
+fn apply(snapshot: &mut Snapshot, bytes: &mut usize, change: CacheChange) {
+    // A load's scan may have seen this change already, or a later one.
+    if snapshot.objects.get(&change.name).is_some_and(|own| own.revision >= change.revision) {
+        return;
+    }
+    let before = match &change.object {
+        Some(object) => {
+            *bytes += weight(object);
+            snapshot.objects.insert(change.name, object.clone())
+        }
+        None => snapshot.objects.remove(&change.name),
+    };
+    if let Some(before) = before {
+        *bytes -= weight(&before);
+    }
+    snapshot.last_change = snapshot.last_change.max(change.revision);
+}

@@ -1,0 +1,165 @@
+//! An engine that keeps everything in memory: for tests, and the plainest statement of what an engine does.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use polder_model::{GroupResource, PlaneId};
+
+use crate::engine::{
+    Batch, Engine, EngineError, LogEntry, PlaneRow, PlaneWrite, Reader, Recovered, Scan, SpaceRow, Version,
+};
+use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
+
+/// A store in memory. Clones share it, so that a test can "restart" on the same contents.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryEngine {
+    state: Arc<RwLock<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    current: Revision,
+    compacted: Revision,
+    /// All versions of an object, oldest first.
+    versions: BTreeMap<(SpaceId, ResourceId, ObjectName), Vec<Version>>,
+    log: Vec<LogEntry>,
+    planes: BTreeMap<PlaneId, PlaneRow>,
+    spaces: BTreeMap<SpaceId, SpaceRow>,
+    resources: Vec<(ResourceId, GroupResource)>,
+}
+
+impl Engine for MemoryEngine {
+    fn recover(&mut self) -> Result<Recovered, EngineError> {
+        let state = self.state.read();
+        Ok(Recovered {
+            current: state.current,
+            compacted: state.compacted,
+            planes: state.planes.values().cloned().collect(),
+            spaces: state.spaces.values().cloned().collect(),
+            resources: state.resources.clone(),
+        })
+    }
+
+    fn apply(&mut self, batch: &Batch) -> Result<(), EngineError> {
+        let mut state = self.state.write();
+        if batch.first != state.current.next() || batch.last < state.current {
+            return Err(EngineError::Damaged(format!(
+                "batch {}..{} does not follow {}",
+                batch.first, batch.last, state.current
+            )));
+        }
+        for write in &batch.objects {
+            let entry = &write.entry;
+            let version = Version { revision: entry.revision, record: write.record.clone() };
+            let versions =
+                state.versions.entry((entry.space, entry.resource, entry.name.clone())).or_default();
+            match versions.last_mut() {
+                Some(last) if last.revision == version.revision => *last = version,
+                _ => versions.push(version),
+            }
+            state.log.push(entry.clone());
+        }
+        for plane in &batch.planes {
+            match plane {
+                PlaneWrite::Put(row) => drop(state.planes.insert(row.id, row.clone())),
+                PlaneWrite::Remove(id) => drop(state.planes.remove(id)),
+            }
+        }
+        for space in &batch.spaces {
+            state.spaces.insert(space.id, space.clone());
+        }
+        state.resources.extend(batch.resources.iter().cloned());
+        state.current = batch.last;
+        Ok(())
+    }
+
+    fn compact(&mut self, floor: Revision) -> Result<Revision, EngineError> {
+        let mut state = self.state.write();
+        let state = &mut *state;
+        let spaces = &state.spaces;
+        state.versions.retain(|(space, ..), versions| {
+            let newest_at_floor = versions.iter().rposition(|version| version.revision <= floor);
+            if let Some(index) = newest_at_floor {
+                versions.drain(..index);
+                let hides_nothing = spaces.get(space).is_none_or(|row| row.parent.is_none());
+                if hides_nothing && versions[0].revision <= floor && versions[0].record.is_none() {
+                    versions.remove(0);
+                }
+            }
+            !versions.is_empty()
+        });
+        state.log.retain(|entry| entry.revision > floor);
+        state.compacted = state.compacted.max(floor);
+        Ok(floor)
+    }
+
+    fn drop_space(&mut self, space: SpaceId) -> Result<bool, EngineError> {
+        let mut state = self.state.write();
+        state.versions.retain(|(own, ..), _| *own != space);
+        state.spaces.remove(&space);
+        Ok(true)
+    }
+
+    fn reader(&self) -> Arc<dyn Reader> {
+        Arc::new(self.clone())
+    }
+}
+
+impl Reader for MemoryEngine {
+    fn version(
+        &self,
+        space: SpaceId,
+        resource: ResourceId,
+        name: &ObjectName,
+        at: Revision,
+    ) -> Result<Option<Version>, EngineError> {
+        let state = self.state.read();
+        let versions = state.versions.get(&(space, resource, name.clone()));
+        Ok(versions.and_then(|versions| newest_at(versions, at)))
+    }
+
+    fn scan(&self, scan: &Scan<'_>) -> Result<Vec<(ObjectName, Version)>, EngineError> {
+        let state = self.state.read();
+        let from = match scan.after {
+            Some(after) => Bound::Excluded((scan.space, scan.resource, after.clone())),
+            None => Bound::Included((
+                scan.space,
+                scan.resource,
+                ObjectName::new(scan.namespace.unwrap_or_default(), ""),
+            )),
+        };
+        Ok(state
+            .versions
+            .range((from, Bound::Unbounded))
+            .take_while(|((space, resource, name), _)| {
+                (*space, *resource) == (scan.space, scan.resource)
+                    && scan.namespace.is_none_or(|namespace| name.namespace == namespace)
+            })
+            .filter_map(|((_, _, name), versions)| Some((name.clone(), newest_at(versions, scan.at)?)))
+            .take(scan.limit)
+            .collect())
+    }
+
+    fn is_empty(&self, space: SpaceId) -> Result<bool, EngineError> {
+        let from = (space, ResourceId(0), ObjectName::cluster(""));
+        let state = self.state.read();
+        Ok(state.versions.range(from..).next().is_none_or(|((own, ..), _)| *own != space))
+    }
+
+    fn log(&self, after: Revision, limit: usize) -> Result<Vec<LogEntry>, EngineError> {
+        let state = self.state.read();
+        let from = state.log.partition_point(|entry| entry.revision <= after);
+        let rest = &state.log[from..];
+        let mut end = limit.min(rest.len());
+        while end > 0 && end < rest.len() && rest[end].revision == rest[end - 1].revision {
+            end += 1;
+        }
+        Ok(rest[..end].to_vec())
+    }
+}
+
+fn newest_at(versions: &[Version], at: Revision) -> Option<Version> {
+    versions.iter().rev().find(|version| version.revision <= at).cloned()
+}
