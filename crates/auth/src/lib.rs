@@ -1,1 +1,57 @@
-//! placeholder
+//! Who are you ([`authn`]), and may you ([`authz`]).
+//!
+//! Identities may be confined to one plane: such a user does not exist anywhere else, whatever its name or groups.
+//! The check is made once, before every authorizer, in [`authz::Chain`].
+
+pub mod authn;
+pub mod authz;
+
+use polder_model::{PlaneId, SmolStr};
+
+/// The group whose members may do everything in the planes they can reach.
+pub const MASTERS: &str = "system:masters";
+
+/// Somebody who proved who they are, or nobody in particular.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserInfo {
+    pub name: SmolStr,
+    pub uid: SmolStr,
+    pub groups: Vec<SmolStr>,
+    pub extra: Vec<(SmolStr, Vec<SmolStr>)>,
+    /// The only plane this identity exists in; `None` for the provider's own people.
+    pub home: Option<PlaneId>,
+}
+
+impl UserInfo {
+    /// A user with a proven name: member of `system:authenticated` beside its own groups.
+    pub fn authenticated(name: impl Into<SmolStr>, groups: impl IntoIterator<Item = SmolStr>) -> UserInfo {
+        let mut groups: Vec<SmolStr> = groups.into_iter().collect();
+        if !groups.iter().any(|group| group == "system:authenticated") {
+            groups.push(SmolStr::new_static("system:authenticated"));
+        }
+        UserInfo { name: name.into(), uid: SmolStr::default(), groups, extra: Vec::new(), home: None }
+    }
+
+    pub fn anonymous() -> UserInfo {
+        UserInfo {
+            name: SmolStr::new_static("system:anonymous"),
+            uid: SmolStr::default(),
+            groups: vec![SmolStr::new_static("system:unauthenticated")],
+            extra: Vec::new(),
+            home: None,
+        }
+    }
+
+    /// The server itself, acting through the registry like everybody else.
+    pub fn system() -> UserInfo {
+        UserInfo::authenticated("system:apiserver", [SmolStr::new_static(MASTERS)])
+    }
+
+    pub fn is_anonymous(&self) -> bool {
+        self.name == "system:anonymous"
+    }
+
+    pub fn in_group(&self, group: &str) -> bool {
+        self.groups.iter().any(|own| own == group)
+    }
+}

@@ -3,5 +3,4 @@
 use crate::behavior::Behavior;
 
 /// Every kind with a behavior of its own. Kinds of the table that are not here are [`Behavior::PLAIN`].
-pub(crate) const ALL: &[&Behavior] = &[
-];
+pub(crate) const ALL: &[&Behavior] = &[];
