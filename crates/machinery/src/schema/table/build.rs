@@ -4,12 +4,12 @@
 //! attributes of its own (a default, a merge key) cannot share the node of its type: it gets a copy of that node,
 //! made last, when all types are complete. Copies share the nodes of their members.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use polder_model::SmolStr;
 
-use super::lines::{Attributes, FieldLine, Lines, TypeLines, broken, comma_split};
+use super::lines::{Attributes, FieldLine, Lines, PlaceDefault, TypeLines, broken, comma_split};
 use super::{BuiltinResource, BuiltinSubresource, BuiltinType, BuiltinTypes, TableError, TypeKind};
 use crate::schema::{Arena, Kind, Node, NodeId};
 
@@ -23,6 +23,9 @@ pub(super) fn build(lines: &Lines<'_>) -> Result<BuiltinTypes, TableError> {
         builder.fields_add(own)?;
     }
     builder.copies_fill();
+    for default in &lines.place_defaults {
+        builder.place_default_set(default)?;
+    }
 
     let mut types = HashMap::new();
     let mut names = HashMap::new();
@@ -74,6 +77,8 @@ struct Builder<'a> {
     /// Scalars without attributes, one node for all places.
     plain: HashMap<(&'a str, Option<SmolStr>), NodeId>,
     copies: Vec<Copy<'a>>,
+    /// Types of which there are copies.
+    copied: HashSet<NodeId>,
 }
 
 /// A node to be made from the node of a type.
@@ -184,7 +189,32 @@ impl<'a> Builder<'a> {
             let mut node = self.arena.nodes[copy.original.0 as usize].clone();
             attributes_set(&mut node, copy.attributes);
             self.arena.nodes[copy.node.0 as usize] = node;
+            self.copied.insert(copy.original);
         }
+    }
+
+    /// Gives the place at the end of a path a node of its own, and all places on the way, so that other places
+    /// of the same types stay as they are.
+    fn place_default_set(&mut self, default: &PlaceDefault<'_>) -> Result<(), TableError> {
+        let mut here = self.roots[default.type_name];
+        if self.copied.contains(&here) {
+            return Err(broken(default.line, "defaults: copies of this type would not have it"));
+        }
+        for step in default.path.split('.') {
+            let properties = &self.arena.nodes[here.0 as usize].properties;
+            let index = properties
+                .binary_search_by(|(name, _)| name.as_str().cmp(step))
+                .map_err(|_| broken(default.line, format!("defaults: no field {step}")))?;
+            let shared = properties[index].1;
+            let own = self.arena.add(self.arena.nodes[shared.0 as usize].clone());
+            if let Some(name) = self.node_types.get(&shared) {
+                self.node_types.insert(own, name.clone());
+            }
+            self.arena.nodes[here.0 as usize].properties[index].1 = own;
+            here = own;
+        }
+        self.arena.nodes[here.0 as usize].default = Some(default.value.clone());
+        Ok(())
     }
 }
 

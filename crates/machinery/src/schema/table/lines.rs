@@ -11,6 +11,16 @@ use crate::schema::{ListType, PatchStrategy};
 pub(super) struct Lines<'a> {
     pub(super) resources: Vec<ResourceLines<'a>>,
     pub(super) types: Vec<TypeLines<'a>>,
+    pub(super) place_defaults: Vec<PlaceDefault<'a>>,
+}
+
+/// A default for one place only: `path` leads from the type through members.
+#[derive(Debug)]
+pub(super) struct PlaceDefault<'a> {
+    pub(super) line: usize,
+    pub(super) type_name: &'a str,
+    pub(super) path: &'a str,
+    pub(super) value: Value,
 }
 
 #[derive(Debug)]
@@ -95,11 +105,11 @@ impl<'a> Lines<'a> {
         Ok(lines)
     }
 
-    /// Sets the defaults of a table whose blocks are a type name and, indented, fields with a JSON value.
-    pub(super) fn defaults_add(&mut self, defaults: &str) -> Result<(), TableError> {
+    /// Adds the defaults of a table whose blocks are a type name and, indented, fields with a JSON value.
+    pub(super) fn defaults_add(&mut self, defaults: &'a str) -> Result<(), TableError> {
         let by_name: HashMap<&str, usize> =
             self.types.iter().enumerate().map(|(index, own)| (own.name, index)).collect();
-        let mut current = None;
+        let mut block = None;
         for (index, text) in defaults.lines().enumerate() {
             let line = index + 1;
             if text.is_empty() || text.starts_with('#') {
@@ -107,17 +117,23 @@ impl<'a> Lines<'a> {
             }
             let Some(rest) = text.strip_prefix("  ") else {
                 let found = by_name.get(text).copied();
-                current = Some(found.ok_or_else(|| broken(line, format!("defaults: no type {text}")))?);
+                block = Some(found.ok_or_else(|| broken(line, format!("defaults: no type {text}")))?);
                 continue;
             };
-            let (name, value) =
-                rest.split_once(' ').ok_or_else(|| broken(line, "defaults: a field without a value"))?;
-            let own =
-                current.and_then(|index| self.types[index].fields.iter_mut().find(|own| own.name == name));
-            let field = own.ok_or_else(|| broken(line, format!("defaults: no field {name}")))?;
+            let (Some((path, value)), Some(index)) = (rest.split_once(' '), block) else {
+                return Err(broken(line, "defaults: a line is a type, or a field of it and a value"));
+            };
             let value = Value::parse(value.as_bytes())
                 .map_err(|error| broken(line, format!("defaults: {value}: {error}")))?;
-            field.attributes.default = Some(value);
+            let own = &mut self.types[index];
+            if path.contains('.') {
+                self.place_defaults.push(PlaceDefault { line, type_name: own.name, path, value });
+                continue;
+            }
+            match own.fields.iter_mut().find(|field| field.name == path) {
+                Some(field) => field.attributes.default = Some(value),
+                None => return Err(broken(line, format!("defaults: no field {path}"))),
+            }
         }
         Ok(())
     }

@@ -126,6 +126,70 @@ fn nodes_know_their_type() {
 }
 
 #[test]
+fn defaults_stand_where_they_apply() {
+    fn check(type_name: &str, path: &str, expected: Option<&str>) {
+        let schema = builtin().schema(type_name).unwrap();
+        let found = find(&schema, path).get().default.as_ref().map(Value::to_string);
+        assert_eq!(found.as_deref(), expected, "{type_name} {path}");
+    }
+    const JOB: &str = "io.k8s.api.batch.v1.Job";
+    const CRON_JOB: &str = "io.k8s.api.batch.v1.CronJob";
+    check("io.k8s.api.apps.v1.Deployment", "spec", Some("{}"));
+    check("io.k8s.api.apps.v1.Deployment", "spec.replicas", Some("1"));
+    check("io.k8s.api.apps.v1.Deployment", "spec.template.spec.restartPolicy", Some("\"Always\""));
+    check("io.k8s.api.apps.v1.Deployment", "spec.template.spec.enableServiceLinks", None);
+    check("io.k8s.api.core.v1.Pod", "spec.enableServiceLinks", Some("true"));
+    check("io.k8s.api.core.v1.PodList", "items.[].spec.enableServiceLinks", Some("true"));
+    check(JOB, "spec.suspend", Some("false"));
+    check(CRON_JOB, "spec.suspend", Some("false"));
+    check(CRON_JOB, "spec.jobTemplate.spec.suspend", None);
+    check(CRON_JOB, "spec.jobTemplate.spec.template.spec.dnsPolicy", Some("\"ClusterFirst\""));
+    check("io.k8s.api.core.v1.PersistentVolume", "spec.volumeMode", Some("\"Filesystem\""));
+    check("io.k8s.api.storage.v1.VolumeAttachment", "spec.source.inlineVolumeSpec.volumeMode", None);
+    const BEHAVIOR: &str = "io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerBehavior";
+    check(BEHAVIOR, "scaleUp.stabilizationWindowSeconds", Some("0"));
+    check(BEHAVIOR, "scaleDown.stabilizationWindowSeconds", None);
+    let spec = find(&builtin().schema(JOB).unwrap(), "spec").id();
+    assert_eq!(builtin().name_of(spec).unwrap(), "io.k8s.api.batch.v1.JobSpec");
+}
+
+/// Every default must be a value its own place accepts, or defaulting would break valid objects.
+#[test]
+fn defaults_fit_their_types() {
+    fn check(node: NodeRef<'_>, value: &Value, path: &str) {
+        let own = node.get();
+        let fits = match (own.kind, value) {
+            (Kind::String, Value::String(_)) => own.allowed.is_empty() || own.allowed.contains(value),
+            (Kind::Integer, Value::Int(_))
+            | (Kind::Boolean, Value::Bool(_))
+            | (Kind::Object, Value::Object(_))
+            | (Kind::Array, Value::Array(_)) => true,
+            _ => false,
+        };
+        // Zero values that Go writes for a missing enum are in no enum.
+        assert!(fits || matches!(value, Value::String(text) if text.is_empty()), "{path}: {value}");
+        if let (Value::Array(items), Some(element)) = (value, node.items()) {
+            items.iter().for_each(|item| check(element, item, path));
+        }
+        for (name, member) in value.as_object().into_iter().flat_map(|object| object.iter()) {
+            check(node.member(name).unwrap_or_else(|| panic!("{path}: no {name}")), member, path);
+        }
+    }
+    let mut count = 0;
+    for type_name in builtin().type_names() {
+        let schema = builtin().schema(type_name).unwrap();
+        for (name, place) in &schema.node().get().properties {
+            let place = schema.arena.node(*place);
+            if let Some(default) = &place.get().default {
+                check(place, default, &format!("{type_name} {name}"));
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 600, "{count}");
+}
+
+#[test]
 fn broken_tables_name_the_line() {
     fn check(table: &str, defaults: &str, expected: &str) {
         let error = BuiltinTypes::read(table, defaults).unwrap_err();
@@ -137,6 +201,12 @@ fn broken_tables_name_the_line() {
     check("  b string\n", "", "line 1: belongs to no block");
     check("resource v1 things cluster kind=Thing\n  verbs get\n", "", "line 1: the kind has no type");
     check("type a.A\n  b string\n", "a.A\n  c 1\n", "line 2: defaults: no field c");
+    check("type a.A\n  b B\ntype a.B\n", "a.A\n  b.c 1\n", "line 2: defaults: no field c");
+    check(
+        "type a.A\n  b B default={}\ntype a.B\n  c A\n",
+        "a.B\n  c.b {}\n",
+        "line 2: defaults: copies of this type would not have it",
+    );
     check("type a.A\n  b string\n", "a.B\n", "line 1: defaults: no type a.B");
 }
 
