@@ -284,6 +284,31 @@ impl Object {
         self.entries.retain_mut(|(key, value)| keep(key, value));
     }
 
+    /// Changes many members in one pass over both sorted lists, where an insertion for each would be quadratic.
+    ///
+    /// `changes` are sorted by key, none twice. `join` sees each of them with the member that stands there and says
+    /// what stands there afterwards; members without a change stay.
+    pub fn merge_with<T, E>(
+        self,
+        changes: Vec<(SmolStr, T)>,
+        mut join: impl FnMut(&SmolStr, Option<Value>, T) -> Result<Option<Value>, E>,
+    ) -> Result<Object, E> {
+        debug_assert!(changes.is_sorted_by(|(left, _), (right, _)| left < right));
+        let mut entries = Vec::with_capacity(self.entries.len() + changes.len());
+        let mut own = self.entries.into_iter().peekable();
+        for (key, change) in changes {
+            while let Some(entry) = own.next_if(|(own_key, _)| *own_key < key) {
+                entries.push(entry);
+            }
+            let here = own.next_if(|(own_key, _)| *own_key == key).map(|(_, value)| value);
+            if let Some(value) = join(&key, here, change)? {
+                entries.push((key, value));
+            }
+        }
+        entries.extend(own);
+        Ok(Object { entries })
+    }
+
     pub fn write(&self, out: &mut Vec<u8>) {
         out.push(b'{');
         for (index, (key, value)) in self.entries.iter().enumerate() {
@@ -605,6 +630,21 @@ mod tests {
         assert!(Value::parse(b"{} x").is_err());
         assert!(Value::parse(b"{\"a\":1e999}").is_err());
         assert!(Value::parse(b"\xff").is_err());
+    }
+
+    #[test]
+    fn many_changes_in_one_pass() {
+        let object = json!({"a": 1, "c": 3, "d": 4}).as_object().unwrap().clone();
+        let changes =
+            vec![("b".into(), Some(2)), ("c".into(), None), ("d".into(), Some(5)), ("e".into(), None)];
+        let mut seen = Vec::new();
+        let joined = object.merge_with(changes, |key, own, new: Option<i64>| {
+            seen.push((key.to_string(), own));
+            Ok::<_, ()>(new.map(Value::Int))
+        });
+        assert_eq!(Value::Object(joined.unwrap()), json!({"a": 1, "b": 2, "d": 5}));
+        let expected = [("b", None), ("c", Some(3)), ("d", Some(4)), ("e", None)];
+        assert_eq!(seen, expected.map(|(key, own)| (key.to_string(), own.map(Value::Int))));
     }
 
     #[test]
