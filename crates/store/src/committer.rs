@@ -401,7 +401,7 @@ impl Committer {
                 *bytes += record.len() as u64;
             }
             // Only growth is refused: a plane over its limit can always be cleaned up.
-            let Limits { objects: objects_max, bytes: bytes_max } = plane.limits;
+            let Limits { objects: objects_max, bytes: bytes_max, .. } = plane.limits;
             if objects_max > 0 && *objects > objects_max && *objects > objects_before {
                 return Err(CommitError::LimitReached { what: "objects", limit: objects_max });
             }

@@ -42,6 +42,8 @@ impl Plane {
 pub struct Usage {
     pub(crate) objects: AtomicU64,
     pub(crate) bytes: AtomicU64,
+    /// Seconds since 1970 of the last request; zero after a restart until there is one.
+    pub last_activity: AtomicU64,
 }
 
 impl Usage {
@@ -54,9 +56,15 @@ impl Usage {
     }
 }
 
-/// What the store enforces at commit. Zero means unlimited.
+/// What a plane may use. Zero means unlimited. The store enforces the first two at commit; it keeps the others for
+/// whoever serves the plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     pub objects: u64,
     pub bytes: u64,
+    /// Size of one object.
+    pub object_bytes: u64,
+    pub watches: u64,
+    pub requests_in_flight: u64,
+    pub requests_per_second: u64,
 }

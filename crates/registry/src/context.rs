@@ -1,0 +1,128 @@
+//! Who asks, in which plane, and with which options.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use polder_auth::UserInfo;
+use polder_model::{FieldError, GroupKind, SmolStr, Status};
+use polder_store::Plane;
+
+/// One request on its way through the registry.
+#[derive(Debug)]
+pub struct RequestContext {
+    pub plane: Arc<Plane>,
+    pub user: UserInfo,
+    /// What the client should know although the request worked; sent as `Warning` headers.
+    warnings: Mutex<Vec<String>>,
+}
+
+/// More warnings than this are not sent.
+const WARNINGS_MAX: usize = 64;
+
+impl RequestContext {
+    pub fn new(plane: Arc<Plane>, user: UserInfo) -> RequestContext {
+        RequestContext { plane, user, warnings: Mutex::default() }
+    }
+
+    pub fn warn(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut warnings = self.warnings.lock();
+        if warnings.len() < WARNINGS_MAX && !warnings.contains(&text) {
+            warnings.push(text);
+        }
+    }
+
+    pub fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut self.warnings.lock())
+    }
+}
+
+/// What to do about fields nobody knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    Ignore,
+    #[default]
+    Warn,
+    Strict,
+}
+
+/// Options of create, update and patch.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    pub dry_run: bool,
+    pub field_validation: FieldValidation,
+    pub field_manager: Option<SmolStr>,
+}
+
+impl WriteOptions {
+    /// Reads the query of a write; `kind` names the options in error messages: `CreateOptions`.
+    pub fn from_query(query: &Query, kind: &'static str) -> Result<WriteOptions, Status> {
+        let mut errors = Vec::new();
+        let dry_run = dry_run(query.all("dryRun"), &mut errors);
+        let field_validation = match query.get("fieldValidation").unwrap_or_default() {
+            "" | "Warn" => FieldValidation::Warn,
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            other => {
+                errors.push(FieldError::not_supported("fieldValidation", other, ["", "Ignore", "Strict", "Warn"]));
+                FieldValidation::Warn
+            }
+        };
+        let field_manager = query.get("fieldManager").filter(|manager| !manager.is_empty());
+        if let Some(manager) = field_manager {
+            if manager.len() > 128 {
+                errors.push(FieldError::too_long("fieldManager", 128));
+            } else if manager.chars().any(char::is_control) {
+                errors.push(FieldError::invalid("fieldManager", manager, "should only contain printable characters"));
+            }
+        }
+        invalid_options(kind, &errors)?;
+        Ok(WriteOptions { dry_run, field_validation, field_manager: field_manager.map(SmolStr::new) })
+    }
+}
+
+/// `dryRun=All`, or nothing.
+pub(crate) fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Vec<FieldError>) -> bool {
+    let mut dry = false;
+    for value in values {
+        match value {
+            "All" => dry = true,
+            "" => {}
+            other => errors.push(FieldError::not_supported("dryRun", other, ["All"])),
+        }
+    }
+    dry
+}
+
+pub(crate) fn invalid_options(kind: &'static str, errors: &[FieldError]) -> Result<(), Status> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let kind = GroupKind { group: SmolStr::new_static("meta.k8s.io"), kind: SmolStr::new_static(kind) };
+    Err(Status::invalid(&kind, "", errors))
+}
+
+/// A decoded query string.
+#[derive(Clone, Debug, Default)]
+pub struct Query {
+    pairs: Vec<(String, String)>,
+}
+
+impl Query {
+    pub fn new(pairs: Vec<(String, String)>) -> Query {
+        Query { pairs }
+    }
+
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.pairs.iter().find(|(own, _)| own == key).map(|(_, value)| value.as_str())
+    }
+
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.pairs.iter().filter(move |(own, _)| own == key).map(|(_, value)| value.as_str())
+    }
+
+    /// `?watch`, `?watch=1`, `?watch=true` are true; `0` and `false` are not.
+    pub fn flag(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|value| !matches!(value, "false" | "0"))
+    }
+}

@@ -1,0 +1,151 @@
+//! From a client's document to an object the registry can work with: the right kind, the right types, no unknown
+//! fields, all defaults.
+
+use polder_machinery::schema::coerce::coerce;
+use polder_machinery::schema::default::{apply_defaults, fill_defaults};
+use polder_machinery::schema::prune::prune;
+use polder_machinery::schema::required::{check_allowed, check_required};
+use polder_machinery::schema::validate::validate;
+use polder_model::{FieldError, FieldPath, Status, Value};
+
+use crate::context::{FieldValidation, RequestContext};
+use crate::definition::{Origin, Target};
+
+/// A client's document, parsed.
+#[derive(Debug)]
+pub struct Document {
+    pub value: Value,
+    /// Paths of keys that stood twice.
+    pub duplicates: Vec<String>,
+}
+
+/// Checks that the document is of the kind the path names, and brings it into shape.
+pub(crate) fn decode(
+    context: &RequestContext,
+    target: &Target,
+    document: Document,
+    validation: FieldValidation,
+) -> Result<Value, Status> {
+    let Document { mut value, duplicates } = document;
+    if !matches!(value, Value::Object(_)) {
+        return Err(Status::bad_request(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct",
+            value.type_name()
+        )));
+    }
+    check_kind(&mut value, target)?;
+    shape(context, target, &mut value, duplicates, validation)?;
+    Ok(value)
+}
+
+/// Types, unknown fields and defaults, for documents and for the results of patches.
+pub(crate) fn shape(
+    context: &RequestContext,
+    target: &Target,
+    value: &mut Value,
+    duplicates: Vec<String>,
+    validation: FieldValidation,
+) -> Result<(), Status> {
+    let schema = target.served().schema.node();
+    if target.definition.origin == Origin::Builtin {
+        coerce(schema, value).map_err(|error| unfit(target, &error.to_string()))?;
+    } else {
+        check_metadata_shape(target, value)?;
+    }
+    let mut unknown = Vec::new();
+    prune(schema, value, &mut unknown);
+    report(context, target, unknown, duplicates, validation)?;
+    default(target, value)
+}
+
+/// Fills in what is missing. Also used for objects written before a default existed.
+pub(crate) fn default(target: &Target, value: &mut Value) -> Result<(), Status> {
+    let schema = target.served().schema.node();
+    let filled = match target.definition.origin {
+        Origin::Builtin => fill_defaults(schema, value),
+        Origin::Custom => apply_defaults(schema, value),
+    };
+    filled.map_err(|error| Status::too_large(error.to_string()))?;
+    (target.definition.behavior.default)(value);
+    Ok(())
+}
+
+/// What the schema says about an object that is about to be stored.
+pub(crate) fn validate_schema(target: &Target, value: &Value, errors: &mut Vec<FieldError>) {
+    let schema = target.served().schema.node();
+    match target.definition.origin {
+        Origin::Builtin => {
+            check_required(schema, value, &FieldPath::ROOT, errors);
+            check_allowed(schema, value, &FieldPath::ROOT, errors);
+        }
+        Origin::Custom => validate(schema, value, &FieldPath::ROOT, errors),
+    }
+}
+
+/// apiVersion and kind must be those of the path; where the client left them out they are filled in.
+fn check_kind(value: &mut Value, target: &Target) -> Result<(), Status> {
+    let expected = target.api_version();
+    match value.str_at(&["apiVersion"]) {
+        None | Some("") => value.set_at(&["apiVersion"], expected),
+        Some(given) if given == expected => {}
+        Some(given) => {
+            return Err(Status::bad_request(format!(
+                "the API version in the data ({given}) does not match the expected API version ({expected})"
+            )));
+        }
+    }
+    let kind = &target.definition.kind;
+    match value.str_at(&["kind"]) {
+        None | Some("") => value.set_at(&["kind"], kind.clone()),
+        Some(given) if given == kind => {}
+        Some(given) => {
+            return Err(Status::bad_request(format!(
+                "{given} in version {:?} cannot be handled as a {kind}: no kind {given:?} is registered for version {expected:?}",
+                target.served().name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A custom resource's metadata must at least be an object with string maps; the rest is validation.
+fn check_metadata_shape(target: &Target, value: &Value) -> Result<(), Status> {
+    match value.get("metadata") {
+        None | Some(Value::Object(_)) => Ok(()),
+        Some(other) => Err(unfit(
+            target,
+            &format!("json: cannot unmarshal {} into Go struct field .metadata of type v1.ObjectMeta", other.type_name()),
+        )),
+    }
+}
+
+fn unfit(target: &Target, problem: &str) -> Status {
+    let kind = &target.definition.kind;
+    let version = &target.served().name;
+    Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {problem}"))
+}
+
+fn report(
+    context: &RequestContext,
+    target: &Target,
+    unknown: Vec<String>,
+    duplicates: Vec<String>,
+    validation: FieldValidation,
+) -> Result<(), Status> {
+    if unknown.is_empty() && duplicates.is_empty() {
+        return Ok(());
+    }
+    let unknown = unknown.iter().map(|path| format!("unknown field {path:?}"));
+    let problems: Vec<String> =
+        unknown.chain(duplicates.iter().map(|path| format!("duplicate field {path:?}"))).collect();
+    match validation {
+        FieldValidation::Ignore => Ok(()),
+        FieldValidation::Warn => {
+            problems.into_iter().for_each(|problem| context.warn(problem));
+            Ok(())
+        }
+        FieldValidation::Strict => {
+            Err(unfit(target, &format!("strict decoding error: {}", problems.join(", "))))
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Lists: which state of a collection, which part of it, and how to go on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use polder_machinery::continue_token::ContinueToken;
+use polder_model::{FieldError, SmolStr, Status};
+use polder_store::{ListQuery, ObjectName, Plane, ReadError, Revision, StoredObject};
+
+use crate::context::{Query, RequestContext, invalid_options};
+use crate::definition::Target;
+use crate::registry::Registry;
+use crate::selection::Selection;
+use crate::status::read_failed;
+
+/// How long a read waits for a revision that has not been reached.
+const FUTURE_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Options of list and watch, as far as both have them.
+#[derive(Clone, Debug)]
+pub struct ListOptions {
+    pub selection: Arc<Selection>,
+    pub version: VersionWanted,
+    /// Zero means all.
+    pub limit: usize,
+    pub continue_token: Option<String>,
+}
+
+/// Which state a read wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionWanted {
+    /// The newest.
+    Newest,
+    /// Any: what is at hand.
+    Any,
+    NotOlderThan(u64),
+    Exactly(u64),
+}
+
+/// A page of objects and how to get the next.
+#[derive(Debug)]
+pub struct ListAnswer {
+    pub objects: Vec<Arc<StoredObject>>,
+    pub resource_version: u64,
+    pub continue_token: Option<String>,
+    pub remaining: Option<u64>,
+}
+
+impl ListOptions {
+    pub fn from_query(query: &Query, target: &Target) -> Result<ListOptions, Status> {
+        let mut errors = Vec::new();
+        let limit = integer(query, "limit")?.unwrap_or(0);
+        let continue_token = query.get("continue").filter(|token| !token.is_empty());
+        let wanted = query.get("resourceVersion").unwrap_or_default();
+        let wanted_match = query.get("resourceVersionMatch").unwrap_or_default();
+        if query.get("sendInitialEvents").is_some_and(|text| !text.is_empty()) {
+            errors.push(FieldError::forbidden(
+                "sendInitialEvents",
+                "sendInitialEvents is forbidden for list",
+            ));
+        }
+        if !wanted_match.is_empty() {
+            if !matches!(wanted_match, "Exact" | "NotOlderThan") {
+                errors.push(FieldError::not_supported(
+                    "resourceVersionMatch",
+                    wanted_match,
+                    ["Exact", "NotOlderThan", ""],
+                ));
+            }
+            if wanted.is_empty() {
+                errors.push(FieldError::forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                ));
+            }
+            if continue_token.is_some() {
+                errors.push(FieldError::forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden when continue is provided",
+                ));
+            }
+            if wanted_match == "Exact" && wanted == "0" {
+                errors.push(FieldError::forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                ));
+            }
+        }
+        invalid_options("ListOptions", &errors)?;
+        if continue_token.is_some() && !matches!(wanted, "" | "0") {
+            return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        let version = match (wanted, wanted_match) {
+            ("", _) => VersionWanted::Newest,
+            ("0", _) => VersionWanted::Any,
+            (text, "Exact") => VersionWanted::Exactly(resource_version(text)?),
+            // A limit without a match means exactly that version: the meaning from before there was a match.
+            (text, "") if limit > 0 => VersionWanted::Exactly(resource_version(text)?),
+            (text, _) => VersionWanted::NotOlderThan(resource_version(text)?),
+        };
+        Ok(ListOptions {
+            selection: Arc::new(Selection::from_query(query, target)?),
+            version,
+            // Upstream serves "any version" from its cache, which does not page.
+            limit: if version == VersionWanted::Any { 0 } else { limit },
+            continue_token: continue_token.map(str::to_string),
+        })
+    }
+}
+
+/// A non-negative number of the query.
+pub(crate) fn integer(query: &Query, key: &str) -> Result<Option<usize>, Status> {
+    let Some(text) = query.get(key).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let number: i64 = text.parse().map_err(|_| {
+        Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
+    })?;
+    Ok(Some(usize::try_from(number.max(0)).unwrap_or(usize::MAX)))
+}
+
+/// A resource version a client sent back.
+pub(crate) fn resource_version(text: &str) -> Result<u64, Status> {
+    text.parse().map_err(|_| {
+        Status::bad_request(format!("Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
+    })
+}
+
+impl Registry {
+    pub async fn list(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        options: &ListOptions,
+    ) -> Result<ListAnswer, Status> {
+        self.authorize(context, "list", target).await?;
+        self.list_unchecked(context, target, options).await
+    }
+
+    /// A list for somebody whose right to it has been checked.
+    pub(crate) async fn list_unchecked(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        options: &ListOptions,
+    ) -> Result<ListAnswer, Status> {
+        let plane = &context.plane;
+        let namespace = (!target.namespace.is_empty()).then(|| target.namespace.clone());
+        let mut query = ListQuery {
+            resource: target.definition.resource_id,
+            namespace,
+            after: None,
+            at: None,
+            limit: options.limit,
+            filter: options.selection.filter(),
+        };
+        if let Some(token) = &options.continue_token {
+            let token = ContinueToken::decode(token).map_err(|error| Status::bad_request(error.to_string()))?;
+            query.after = Some(position(&token.start, target)?);
+            query.at = match u64::try_from(token.rv) {
+                Ok(version) => Some(plane.revision(version)),
+                Err(_) => None,
+            };
+        }
+        match options.version {
+            VersionWanted::Newest | VersionWanted::Any => {}
+            VersionWanted::Exactly(version) => {
+                self.wait_for(plane, version).await?;
+                query.at = Some(plane.revision(version));
+            }
+            VersionWanted::NotOlderThan(version) => self.wait_for(plane, version).await?,
+        }
+        let continued = options.continue_token.is_some();
+        let after = query.after.clone();
+        let page = self.store.list(plane, query).await.map_err(|error| match error {
+            ReadError::Compacted { .. } if continued => expired_token(plane, after.as_ref(), target),
+            error => read_failed(plane, error),
+        })?;
+        let resource_version = plane.resource_version(page.revision);
+        let last = page.objects.last().filter(|_| page.more);
+        let continue_token = last.map(|last| ContinueToken::new(resource_version, &start(&last.name, target)).encode());
+        Ok(ListAnswer { objects: page.objects, resource_version, continue_token, remaining: page.remaining })
+    }
+
+    /// Waits a moment for a version that other readers may have seen already.
+    pub(crate) async fn wait_for(&self, plane: &Plane, version: u64) -> Result<(), Status> {
+        let wanted = plane.revision(version);
+        if wanted <= self.store.current() || self.store.wait_for(wanted, FUTURE_PATIENCE).await {
+            return Ok(());
+        }
+        Err(Status::version_too_large(version, plane.resource_version(self.store.current())))
+    }
+}
+
+/// The key suffix a continue token carries: relative to what is listed, and just past the last object.
+fn start(name: &ObjectName, target: &Target) -> String {
+    if target.definition.namespaced && target.namespace.is_empty() {
+        format!("{}/{}\0", name.namespace, name.name)
+    } else {
+        format!("{}\0", name.name)
+    }
+}
+
+fn position(start: &str, target: &Target) -> Result<ObjectName, Status> {
+    let start = start.strip_suffix('\0').unwrap_or(start);
+    if target.definition.namespaced && target.namespace.is_empty() {
+        let (namespace, name) = start
+            .split_once('/')
+            .ok_or_else(|| Status::bad_request("continue key is not valid: it has no namespace"))?;
+        Ok(ObjectName::new(namespace, name))
+    } else {
+        Ok(ObjectName::new(target.namespace.clone(), SmolStr::new(start)))
+    }
+}
+
+/// The state a continue token speaks of is gone; the answer carries a token that goes on at the newest state.
+fn expired_token(plane: &Plane, after: Option<&ObjectName>, target: &Target) -> Status {
+    let mut status = Status::expired(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+         without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
+         results. Continuing with the provided token results in an inconsistent list - objects that were created, \
+         modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+    );
+    let _ = plane;
+    status.continue_token = after.map(|after| ContinueToken::inconsistent(&start(after, target)).encode());
+    status
+}
+
+/// The revision behind "not older than": used by watches.
+pub(crate) fn revision_of(plane: &Plane, version: u64) -> Revision {
+    plane.revision(version)
+}

@@ -1,0 +1,220 @@
+//! The registry: every verb on every resource of every plane. Callers are authorized here, whether they come over
+//! HTTP or from inside the process.
+
+use std::sync::Arc;
+
+use polder_auth::authz::{self, Attributes, Chain, Decision};
+use polder_model::{GroupResource, GroupVersion, PlaneId, SmolStr, Status, Value};
+use polder_store::{Key, ObjectName, Plane, ResourceId, Store, StoredObject};
+
+use crate::catalog::{Catalog, builtin_definitions};
+use crate::context::RequestContext;
+use crate::custom::Customs;
+use crate::definition::{ResourceDefinition, Target};
+use crate::planes;
+use crate::status::read_failed;
+
+/// What a server tells its registry about itself.
+#[derive(Clone, Debug)]
+pub struct RegistryOptions {
+    /// Where planes are reached: `https://host:6443`. A plane's URL is this and `/clusters/<name>`.
+    pub base_url: String,
+    /// Limits of planes that name none of their own.
+    pub default_limits: polder_store::Limits,
+    /// Seconds since 1970.
+    pub clock: fn() -> i64,
+}
+
+pub struct Registry {
+    pub store: Arc<Store>,
+    pub authorizer: Chain,
+    pub options: RegistryOptions,
+    /// What every plane serves.
+    pub(crate) builtin: Arc<Catalog>,
+    /// What the core plane serves: the same, and our own kinds.
+    pub(crate) core: Arc<Catalog>,
+    pub(crate) customs: Customs,
+    pub(crate) namespaces: ResourceId,
+    pub(crate) crds: ResourceId,
+}
+
+/// An object on its way to a client.
+#[derive(Debug)]
+pub struct ObjectAnswer {
+    pub body: Answered,
+    /// The request made it.
+    pub created: bool,
+}
+
+#[derive(Debug)]
+pub enum Answered {
+    /// As stored: the client's version needs no conversion, so bytes are copied.
+    Stored(Arc<StoredObject>),
+    /// Computed: another version, a dry run, a subresource.
+    Made(Value),
+}
+
+impl Registry {
+    pub fn new(store: Arc<Store>, authorizer: Chain, options: RegistryOptions) -> Registry {
+        let definitions = builtin_definitions(&store);
+        let mut core = definitions.clone();
+        core.extend(planes::definitions(&store));
+        Registry {
+            namespaces: store.resource_id(&GroupResource::new("", "namespaces")),
+            crds: store.resource_id(&GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions")),
+            builtin: Arc::new(Catalog::new(definitions, SmolStr::new_static("builtin"))),
+            core: Arc::new(Catalog::new(core, SmolStr::new_static("core"))),
+            customs: Customs::default(),
+            store,
+            authorizer,
+            options,
+        }
+    }
+
+    /// The resource a path names. Built-in kinds are found without looking at the plane.
+    pub async fn resolve(
+        &self,
+        plane: &Arc<Plane>,
+        group: &str,
+        version: &str,
+        plural: &str,
+    ) -> Result<Option<(Arc<ResourceDefinition>, usize)>, Status> {
+        let base = if plane.id == PlaneId::CORE { &self.core } else { &self.builtin };
+        if let Some(found) = base.find(group, version, plural) {
+            return Ok(Some(found));
+        }
+        Ok(self.catalog(plane).await?.find(group, version, plural))
+    }
+
+    pub async fn authorize(&self, context: &RequestContext, verb: &str, target: &Target) -> Result<(), Status> {
+        let resource = target.definition.group_resource();
+        let attributes = Attributes {
+            user: &context.user,
+            plane: context.plane.id,
+            verb,
+            target: authz::Target::Resource {
+                resource: &resource,
+                version: &target.served().name,
+                subresource: &target.subresource,
+                namespace: &target.namespace,
+                name: &target.name,
+            },
+        };
+        match self.authorizer.authorize(&attributes).await {
+            Decision::Allow => Ok(()),
+            refused => Err(Status::forbidden(&resource, &target.name, &authz::refusal(&attributes, &refused))),
+        }
+    }
+
+    /// May somebody read a path that is no resource.
+    pub async fn authorize_path(&self, context: &RequestContext, verb: &str, path: &str) -> Result<(), Status> {
+        let target = authz::Target::Path(path);
+        let attributes = Attributes { user: &context.user, plane: context.plane.id, verb, target };
+        match self.authorizer.authorize(&attributes).await {
+            Decision::Allow => Ok(()),
+            refused => {
+                let nothing = GroupResource::new("", "");
+                Err(Status::forbidden(&nothing, "", &authz::refusal(&attributes, &refused)))
+            }
+        }
+    }
+
+    pub async fn get(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        resource_version: &str,
+    ) -> Result<ObjectAnswer, Status> {
+        self.authorize(context, "get", target).await?;
+        if !matches!(resource_version, "" | "0") {
+            let version = crate::list::resource_version(resource_version)?;
+            self.wait_for(&context.plane, version).await?;
+        }
+        let stored = self.must_find(context, target).await?;
+        if target.subresource == "scale" {
+            let value = self.to_client(context, target, &stored)?;
+            return Ok(ObjectAnswer { body: Answered::Made(crate::scale::read(target, &value)?), created: false });
+        }
+        Ok(ObjectAnswer { body: self.answer(context, target, stored)?, created: false })
+    }
+
+    /// The newest version of the target, or that it is not there.
+    pub(crate) async fn must_find(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+    ) -> Result<Arc<StoredObject>, Status> {
+        let found = self.find(context, target).await?;
+        found.ok_or_else(|| Status::not_found(&target.definition.group_resource(), &target.name))
+    }
+
+    pub(crate) async fn find(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+    ) -> Result<Option<Arc<StoredObject>>, Status> {
+        let name = ObjectName::new(target.namespace.clone(), target.name.clone());
+        let found = self.store.get(&context.plane, target.definition.resource_id, &name).await;
+        found.map_err(|error| read_failed(&context.plane, error))
+    }
+
+    pub(crate) fn key(&self, context: &RequestContext, target: &Target) -> Key {
+        Key {
+            plane: context.plane.id,
+            resource: target.definition.resource_id,
+            name: ObjectName::new(target.namespace.clone(), target.name.clone()),
+        }
+    }
+
+    /// A stored object as the client's version shows it: copied if it can be, converted if it must be.
+    pub fn answer(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        stored: Arc<StoredObject>,
+    ) -> Result<Answered, Status> {
+        if needs_conversion(target) || planes::has_live_status(target) {
+            return Ok(Answered::Made(self.to_client(context, target, &stored)?));
+        }
+        Ok(Answered::Stored(stored))
+    }
+
+    /// A stored object, parsed, in the client's version, with kind and apiVersion.
+    pub fn to_client(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        stored: &StoredObject,
+    ) -> Result<Value, Status> {
+        let version = context.plane.resource_version(stored.revision);
+        let mut value = stored.record.to_value(version).map_err(|error| Status::internal(error.to_string()))?;
+        convert(target, &mut value, &target.definition.storage, &target.group_version());
+        value.set_at(&["kind"], target.definition.kind.clone());
+        value.set_at(&["apiVersion"], target.api_version());
+        if planes::has_live_status(target) {
+            planes::live_status(self, target, &mut value);
+        }
+        Ok(value)
+    }
+
+    pub(crate) fn now(&self) -> String {
+        timestamp((self.options.clock)())
+    }
+}
+
+/// Whether the client's version of a kind has another shape than the stored one.
+pub fn needs_conversion(target: &Target) -> bool {
+    !target.definition.is_custom() && target.group_version() != target.definition.storage
+}
+
+/// Turns an object into another version of its kind. Custom resources differ only in their apiVersion.
+pub(crate) fn convert(target: &Target, value: &mut Value, from: &GroupVersion, to: &GroupVersion) {
+    if from != to && !target.definition.is_custom() {
+        (target.definition.behavior.convert)(value, &from.to_string(), &to.to_string());
+    }
+}
+
+/// RFC 3339 in UTC, to the second.
+pub(crate) fn timestamp(seconds: i64) -> String {
+    jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::UNIX_EPOCH).to_string()
+}

@@ -1,0 +1,570 @@
+//! Create, update and patch: one pipeline. Decode, default, put back what clients cannot change, validate, commit; a
+//! write without a resource version starts over when somebody else was faster.
+
+use polder_machinery::patch::{
+    PatchError, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch,
+};
+use polder_model::{FieldError, GroupResource, Object, SmolStr, Status, Value};
+use polder_store::{Change, CommitError, Expect, Key, ObjectName, PlaneChange, Record, StoredObject, Write};
+use std::sync::Arc;
+
+use crate::context::{RequestContext, WriteOptions};
+use crate::decode::{self, Document};
+use crate::definition::{Origin, Target};
+use crate::metadata;
+use crate::registry::{Answered, ObjectAnswer, Registry, convert};
+use crate::status::{commit_failed, read_failed};
+use crate::{custom, planes, scale};
+
+/// How often a write without a resource version starts over before the client is told.
+const ATTEMPTS_MAX: usize = 32;
+/// How often a generated name may turn out to be taken.
+const GENERATED_NAMES_MAX: usize = 8;
+
+/// How a patch is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchKind {
+    Json,
+    Merge,
+    Strategic,
+}
+
+/// Where the new state of an object comes from.
+enum Source<'a> {
+    /// A whole object.
+    Put(Value),
+    /// A change to what is there.
+    Patch(PatchKind, &'a Value, Vec<String>),
+}
+
+impl Registry {
+    pub async fn create(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        document: Document,
+        options: &WriteOptions,
+    ) -> Result<ObjectAnswer, Status> {
+        self.authorize(context, "create", target).await?;
+        if !target.served().allows("create") {
+            return Err(Status::method_not_allowed());
+        }
+        let value = decode::decode(context, target, document, options.field_validation)?;
+        if let Some(answer) = crate::reviews::answer(self, context, target, &value).await? {
+            return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });
+        }
+        if value.str_at(&["metadata", "resourceVersion"]).is_some_and(|version| !version.is_empty()) {
+            return Err(Status::untyped(500, "resourceVersion should not be set on objects to be created"));
+        }
+        self.create_decoded(context, target, value, options).await
+    }
+
+    async fn create_decoded(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        mut value: Value,
+        options: &WriteOptions,
+    ) -> Result<ObjectAnswer, Status> {
+        metadata::prepare_create(&mut value, target, &self.now(), uuid::Uuid::new_v4())?;
+        if target.served().subresource("status").is_some() {
+            remove(&mut value, "status");
+        }
+        (target.definition.behavior.prepare_create)(&mut value);
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let mut candidate = value.clone();
+            let generated = metadata::generate_name(&mut candidate, uuid::Uuid::new_v4());
+            let name = SmolStr::new(candidate.str_at(&["metadata", "name"]).unwrap_or_default());
+            let target = target.with_name(&target.namespace, &name);
+            custom::prepare(self, context, &target, &mut candidate, None).await?;
+            planes::prepare(self, &target, &mut candidate);
+            self.validate(context, &target, &candidate, None)?;
+            let outcome = self.commit_new(context, &target, candidate, options).await;
+            match outcome {
+                Err(CreateError::Exists) if generated && attempt < GENERATED_NAMES_MAX => {}
+                Err(CreateError::Exists) => {
+                    let status = Status::already_exists(&target.definition.group_resource(), &name);
+                    return Err(if generated { status.with_retry_after(1) } else { status });
+                }
+                Err(CreateError::NamespaceChanged) if attempt < ATTEMPTS_MAX => {}
+                Err(CreateError::NamespaceChanged) => {
+                    return Err(Status::modified(&target.definition.group_resource(), &name));
+                }
+                Err(CreateError::Status(status)) => return Err(*status),
+                Ok(body) => return Ok(ObjectAnswer { body, created: true }),
+            }
+        }
+    }
+
+    /// One try to store a new object.
+    async fn commit_new(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        mut value: Value,
+        options: &WriteOptions,
+    ) -> Result<Answered, CreateError> {
+        let guards = self.namespace_guard(context, target).await?;
+        let key = self.key(context, target);
+        let plane = planes::change(self, context, target, Some(&value), None)?;
+        let mut stored_form = value.clone();
+        convert(target, &mut stored_form, &target.group_version(), &target.definition.storage);
+        let record = Record::encode(&stored_form);
+        self.check_size(context, target, &record)?;
+        if options.dry_run {
+            if self.find(context, target).await?.is_some() {
+                return Err(CreateError::Exists);
+            }
+            remove_at(&mut value, &["metadata", "resourceVersion"]);
+            return Ok(Answered::Made(value));
+        }
+        let change = Change {
+            writes: vec![Write { key: key.clone(), record: Some(record.clone()), expect: Expect::Absent }],
+            guards,
+            plane,
+        };
+        match self.store.commit(change).await {
+            Ok(committed) => {
+                custom::committed(self, context, target);
+                let revision = committed.revision;
+                // The space is of no interest to whoever answers a client.
+                let space = context.plane.overlay();
+                let stored = Arc::new(StoredObject { name: key.name, revision, space, record });
+                Ok(self.answer(context, target, stored)?)
+            }
+            Err(CommitError::Conflict { key: other, .. }) if other == key => Err(CreateError::Exists),
+            Err(CommitError::Conflict { .. }) => Err(CreateError::NamespaceChanged),
+            Err(error) => {
+                Err(commit_failed(&context.plane, &target.definition.group_resource(), &target.name, error).into())
+            }
+        }
+    }
+
+    /// A namespace must be there, not on its way out, and stay so until the object is stored.
+    async fn namespace_guard(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+    ) -> Result<Vec<(Key, Expect)>, CreateError> {
+        if !target.definition.namespaced {
+            return Ok(Vec::new());
+        }
+        let name = ObjectName::cluster(target.namespace.clone());
+        let found = self.store.get(&context.plane, self.namespaces, &name).await;
+        let found = found.map_err(|error| read_failed(&context.plane, error))?;
+        let Some(namespace) = found else {
+            return Err(Status::not_found(&GroupResource::new("", "namespaces"), &target.namespace).into());
+        };
+        let value = Value::parse(namespace.record.body()).unwrap_or_default();
+        if value.at(&["metadata", "deletionTimestamp"]).is_some() {
+            let place = &target.namespace;
+            let why = format!("unable to create new content in namespace {place} because it is being terminated");
+            let status = Status::forbidden(&target.definition.group_resource(), &target.name, &why);
+            let cause = format!("namespace {place} is being terminated");
+            return Err(status.with_cause("NamespaceTerminating", cause, "metadata.namespace").into());
+        }
+        let key = Key { plane: context.plane.id, resource: self.namespaces, name };
+        Ok(vec![(key, Expect::At(namespace.revision))])
+    }
+
+    pub async fn update(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        document: Document,
+        options: &WriteOptions,
+    ) -> Result<ObjectAnswer, Status> {
+        self.authorize(context, "update", target).await?;
+        check_verb(target, "update")?;
+        if target.subresource == "scale" {
+            return scale::update(self, context, target, document, options).await;
+        }
+        let mut value = decode::decode(context, target, document, options.field_validation)?;
+        let given = value.str_at(&["metadata", "name"]).unwrap_or_default();
+        if given.is_empty() {
+            value.set_at(&["metadata", "name"], target.name.clone());
+        } else if given != target.name {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({})",
+                target.name
+            )));
+        }
+        metadata::check_namespace(&mut value, target)?;
+        if target.definition.behavior.create_on_update
+            && target.subresource.is_empty()
+            && self.find(context, target).await?.is_none()
+        {
+            remove_at(&mut value, &["metadata", "resourceVersion"]);
+            return self.create_decoded(context, target, value, options).await;
+        }
+        self.modify(context, target, Source::Put(value), options).await
+    }
+
+    pub async fn patch(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        kind: PatchKind,
+        patch: &Document,
+        options: &WriteOptions,
+    ) -> Result<ObjectAnswer, Status> {
+        self.authorize(context, "patch", target).await?;
+        check_verb(target, "patch")?;
+        if kind == PatchKind::Strategic && target.definition.is_custom() {
+            return Err(Status::unsupported_media_type(&[
+                "application/json-patch+json",
+                "application/merge-patch+json",
+                "application/apply-patch+yaml",
+            ]));
+        }
+        if target.subresource == "scale" {
+            return scale::patch(self, context, target, kind, &patch.value, options).await;
+        }
+        let source = Source::Patch(kind, &patch.value, patch.duplicates.clone());
+        self.modify(context, target, source, options).await
+    }
+
+    /// Changes an object from inside the registry, without asking who may: the caller has.
+    pub(crate) async fn modify_with(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        options: &WriteOptions,
+        change: impl Fn(&mut Value) -> Result<(), Status>,
+    ) -> Result<Answered, Status> {
+        for _ in 0..ATTEMPTS_MAX {
+            let stored = self.must_find(context, target).await?;
+            let old = self.to_client(context, target, &stored)?;
+            let mut new = old.clone();
+            change(&mut new)?;
+            if let Some(answer) = self.store_changed(context, target, new, &old, &stored, options).await? {
+                return Ok(answer);
+            }
+        }
+        Err(Status::modified(&target.definition.group_resource(), &target.name))
+    }
+
+    async fn modify(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        source: Source<'_>,
+        options: &WriteOptions,
+    ) -> Result<ObjectAnswer, Status> {
+        let resource = target.definition.group_resource();
+        for _ in 0..ATTEMPTS_MAX {
+            let stored = self.must_find(context, target).await?;
+            let old = self.to_client(context, target, &stored)?;
+            let mut new = match &source {
+                Source::Put(value) => value.clone(),
+                Source::Patch(kind, patch, duplicates) => {
+                    let mut new = apply_patch(target, *kind, patch, old.clone())?;
+                    check_same_object(&new, &old)?;
+                    decode::shape(context, target, &mut new, duplicates.clone(), options.field_validation)?;
+                    new
+                }
+            };
+            let sent_version = new.str_at(&["metadata", "resourceVersion"]).unwrap_or_default();
+            let current = context.plane.resource_version(stored.revision);
+            let conditional = match (&source, sent_version) {
+                (Source::Put(_), "" | "0") if !target.definition.behavior.unconditional_update => {
+                    let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
+                    return Err(Status::invalid(&target.definition.group_kind(), &target.name, &[error]));
+                }
+                (_, "" | "0") => false,
+                (_, sent) if sent != current.to_string() => return Err(Status::modified(&resource, &target.name)),
+                // A patch starts from the stored object, so its version being there says nothing.
+                (Source::Put(_), _) => true,
+                (Source::Patch(_, patch, _), _) => patch.at(&["metadata", "resourceVersion"]).is_some(),
+            };
+            check_uid(target, &new, &old)?;
+            self.merge(target, &mut new, &old);
+            custom::prepare(self, context, target, &mut new, Some(&old)).await?;
+            self.validate(context, target, &new, Some(&old))?;
+            if let Some(body) = self.store_changed(context, target, new, &old, &stored, options).await? {
+                return Ok(ObjectAnswer { body, created: false });
+            }
+            if conditional {
+                break;
+            }
+        }
+        Err(Status::modified(&resource, &target.name))
+    }
+
+    /// Puts back what this request may not change: identity, and the half of the object that the other endpoint owns.
+    fn merge(&self, target: &Target, new: &mut Value, old: &Value) {
+        metadata::keep_identity(new, old);
+        let definition = &target.definition;
+        match target.subresource.as_str() {
+            "" => {
+                if target.served().subresource("status").is_some() {
+                    copy_member(new, old, "status");
+                }
+                (definition.behavior.prepare_update)(new, old);
+            }
+            subresource => {
+                let mut merged = old.clone();
+                if definition.origin == Origin::Builtin {
+                    copy_member(&mut merged, new, "metadata");
+                }
+                match subresource {
+                    "finalize" => copy_at(&mut merged, new, &["spec", "finalizers"]),
+                    "approval" => copy_at(&mut merged, new, &["status", "conditions"]),
+                    "ephemeralcontainers" => copy_at(&mut merged, new, &["spec", "ephemeralContainers"]),
+                    "resize" => copy_resources(&mut merged, new),
+                    _ => copy_member(&mut merged, new, "status"),
+                }
+                *new = merged;
+            }
+        }
+        let counts = definition.behavior.generation || definition.is_custom();
+        if counts && !same_but_status(new, old, target.served().subresource("status").is_some()) {
+            let generation = old.i64_at(&["metadata", "generation"]).unwrap_or(0);
+            new.set_at(&["metadata", "generation"], generation + 1);
+        }
+    }
+
+    fn validate(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let mut errors = Vec::new();
+        metadata::validate(new, old, target, &mut errors);
+        decode::validate_schema(target, new, &mut errors);
+        if target.subresource.is_empty() {
+            (target.definition.behavior.validate)(new, old, &mut errors);
+            for warning in (target.definition.behavior.warnings)(new) {
+                context.warn(warning);
+            }
+        }
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(Status::invalid(&target.definition.group_kind(), &target.name, &errors))
+    }
+
+    /// One try to replace an object. `None` when somebody else was faster.
+    async fn store_changed(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        new: Value,
+        old: &Value,
+        stored: &Arc<StoredObject>,
+        options: &WriteOptions,
+    ) -> Result<Option<Answered>, Status> {
+        let key = self.key(context, target);
+        let plane = planes::change(self, context, target, Some(&new), Some(old))?;
+        let mut stored_form = new.clone();
+        convert(target, &mut stored_form, &target.group_version(), &target.definition.storage);
+        let record = Record::encode(&stored_form);
+        self.check_size(context, target, &record)?;
+        if options.dry_run {
+            return Ok(Some(Answered::Made(new)));
+        }
+        if is_finished(&new) {
+            let plane = planes::change(self, context, target, None, Some(old))?;
+            return self.remove_finished(context, target, new, stored, plane).await;
+        }
+        if record == stored.record {
+            return self.answer(context, target, stored.clone()).map(Some);
+        }
+        let writes =
+            vec![Write { key: key.clone(), record: Some(record.clone()), expect: Expect::At(stored.revision) }];
+        match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
+            Ok(committed) => {
+                custom::committed(self, context, target);
+                let (revision, space) = (committed.revision, context.plane.overlay());
+                let stored = Arc::new(StoredObject { name: key.name, revision, space, record });
+                self.answer(context, target, stored).map(Some)
+            }
+            Err(CommitError::Conflict { found: Some(_), .. }) => Ok(None),
+            Err(CommitError::Conflict { found: None, .. }) => {
+                Err(Status::not_found(&target.definition.group_resource(), &target.name))
+            }
+            Err(error) => {
+                Err(commit_failed(&context.plane, &target.definition.group_resource(), &target.name, error))
+            }
+        }
+    }
+
+    /// The last finalizer of a deleted object went: now it goes too.
+    async fn remove_finished(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        new: Value,
+        stored: &Arc<StoredObject>,
+        plane: Option<PlaneChange>,
+    ) -> Result<Option<Answered>, Status> {
+        let writes = vec![Write {
+            key: self.key(context, target),
+            record: None,
+            expect: Expect::At(stored.revision),
+        }];
+        match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
+            Ok(_) => {
+                custom::committed(self, context, target);
+                Ok(Some(Answered::Made(new)))
+            }
+            Err(CommitError::Conflict { .. }) => Ok(None),
+            Err(error) => {
+                Err(commit_failed(&context.plane, &target.definition.group_resource(), &target.name, error))
+            }
+        }
+    }
+
+    fn check_size(&self, context: &RequestContext, target: &Target, record: &Record) -> Result<(), Status> {
+        let limit = match context.plane.limits.object_bytes {
+            0 => self.options.default_limits.object_bytes,
+            own => own,
+        };
+        if limit > 0 && record.len() as u64 > limit {
+            return Err(Status::too_large(format!(
+                "{} {:?} is too large: {} bytes, and plane {} has a limit of {limit} bytes an object",
+                target.definition.group_resource(),
+                target.name,
+                record.len(),
+                context.plane.name
+            )));
+        }
+        Ok(())
+    }
+}
+
+enum CreateError {
+    Exists,
+    NamespaceChanged,
+    Status(Box<Status>),
+}
+
+impl From<Status> for CreateError {
+    fn from(status: Status) -> CreateError {
+        CreateError::Status(Box::new(status))
+    }
+}
+
+/// Whether the resource, or the subresource the target names, has a verb.
+pub(crate) fn check_verb(target: &Target, verb: &str) -> Result<(), Status> {
+    let served = target.served();
+    let allowed = match target.subresource.as_str() {
+        "" => served.allows(verb),
+        name => served.subresource(name).is_some_and(|subresource| subresource.allows(verb)),
+    };
+    if allowed { Ok(()) } else { Err(Status::method_not_allowed()) }
+}
+
+pub(crate) fn apply_patch(target: &Target, kind: PatchKind, patch: &Value, old: Value) -> Result<Value, Status> {
+    let patched = match kind {
+        PatchKind::Json => apply_json_patch(old, patch),
+        PatchKind::Merge => apply_merge_patch(old, patch.clone()),
+        PatchKind::Strategic => {
+            apply_strategic_merge_patch(old, patch.clone(), target.served().schema.node())
+        }
+    };
+    patched.map_err(|error| match error {
+        PatchError::Malformed(text) => Status::bad_request(text),
+        PatchError::TooManyOperations { .. } => Status::too_large(error.to_string()),
+        PatchError::NotApplicable(_) => {
+            let mut status = Status::untyped(422, PatchError::NOT_APPLICABLE);
+            status.reason = Some(polder_model::Reason::Invalid);
+            status
+        }
+        PatchError::Unclassified(text) => Status::untyped(500, text),
+    })
+}
+
+fn check_same_object(new: &Value, old: &Value) -> Result<(), Status> {
+    for field in ["name", "namespace"] {
+        let (before, after) = (old.str_at(&["metadata", field]), new.str_at(&["metadata", field]));
+        if before != after {
+            let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+            let text = if field == "name" {
+                format!("the name of the object ({after}) does not match the name on the URL ({before})")
+            } else {
+                "the namespace of the provided object does not match the namespace sent on the request".into()
+            };
+            return Err(Status::bad_request(text));
+        }
+    }
+    for field in ["apiVersion", "kind"] {
+        if old.get(field) != new.get(field) {
+            let (before, after) = (old.str_at(&[field]).unwrap_or_default(), new.str_at(&[field]).unwrap_or_default());
+            return Err(Status::bad_request(format!(
+                "the {field} in the patched object ({after}) does not match that of the object ({before})"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_uid(target: &Target, new: &Value, old: &Value) -> Result<(), Status> {
+    let sent = new.str_at(&["metadata", "uid"]).unwrap_or_default();
+    let own = old.str_at(&["metadata", "uid"]).unwrap_or_default();
+    if sent.is_empty() || sent == own {
+        return Ok(());
+    }
+    let why = format!("Precondition failed: UID in precondition: {sent}, UID in object meta: {own}");
+    Err(Status::conflict(&target.definition.group_resource(), &target.name, &why))
+}
+
+/// A deleted object that nothing holds back any more.
+fn is_finished(value: &Value) -> bool {
+    let deleted = value.at(&["metadata", "deletionTimestamp"]).is_some();
+    let held = !value.array_at(&["metadata", "finalizers"]).is_empty();
+    // A namespace is also held by its own list; everything else has no such member.
+    let held = held || (value.str_at(&["kind"]) == Some("Namespace") && !value.array_at(&["spec", "finalizers"]).is_empty());
+    let graceful = value.i64_at(&["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0) > 0;
+    deleted && !held && !graceful
+}
+
+fn same_but_status(new: &Value, old: &Value, status_apart: bool) -> bool {
+    let counted = |value: &Value| -> Object {
+        let skip = |key: &str| {
+            matches!(key, "metadata" | "kind" | "apiVersion") || (status_apart && key == "status")
+        };
+        let members = value.as_object().into_iter().flat_map(Object::iter);
+        members.filter(|(key, _)| !skip(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+    };
+    counted(new) == counted(old)
+}
+
+fn copy_member(to: &mut Value, from: &Value, member: &str) {
+    copy_at(to, from, &[member]);
+}
+
+fn copy_at(to: &mut Value, from: &Value, path: &[&str]) {
+    match from.at(path) {
+        Some(value) => to.set_at(path, value.clone()),
+        None => drop(to.remove_at(path)),
+    }
+}
+
+/// In-place resize: only the resources of the containers that are there.
+fn copy_resources(to: &mut Value, from: &Value) {
+    for list in ["containers", "initContainers"] {
+        let source = from.array_at(&["spec", list]).to_vec();
+        let Some(Value::Array(containers)) = to.at_mut(&["spec", list]) else { continue };
+        for container in containers {
+            let name = container.get("name").cloned();
+            if let Some(new) = source.iter().find(|new| new.get("name") == name.as_ref()) {
+                for member in ["resources", "resizePolicy"] {
+                    copy_member(container, new, member);
+                }
+            }
+        }
+    }
+}
+
+fn remove(value: &mut Value, member: &str) {
+    remove_at(value, &[member]);
+}
+
+fn remove_at(value: &mut Value, path: &[&str]) {
+    value.remove_at(path);
+}
