@@ -158,8 +158,9 @@ impl<'a> Types<'a> {
             Some(other) => bail!("unknown list type {other}"),
         }
         match property["x-kubernetes-map-type"].as_str() {
-            Some("atomic") => write!(out, " atomic")?,
-            Some("granular") | None => {}
+            // `granular` overrules a type that is atomic.
+            Some(merging @ ("atomic" | "granular")) => write!(out, " {merging}")?,
+            None => {}
             Some(other) => bail!("unknown map type {other}"),
         }
         if let Some(strategy) = property["x-kubernetes-patch-strategy"].as_str() {

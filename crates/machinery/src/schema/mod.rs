@@ -5,6 +5,8 @@
 //! from the generated table (`table`); each distinct custom resource version has its own (`structural`). Schemas are
 //! immutable and shared over planes by content.
 
+pub mod gnostic;
+pub mod openapi;
 pub mod table;
 
 use std::sync::Arc;

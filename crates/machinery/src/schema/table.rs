@@ -15,7 +15,7 @@
 //!   name! string                                  required
 //!   port integer fmt=int32 default=8080           a default is JSON and ends the line
 //!   mode string enum=A|B_C                        A or "B C"; in lists and maps this and fmt= are about the elements
-//!   labels {string}                               map; `atomic`: replaced whole
+//!   labels {string}                               map; `atomic`: replaced whole, `granular`: not, whatever its type says
 //!   parts [Part] keys=name patch=merge merge-key=name     list of a type of the same package, merged by name
 //!   tags [string] set                             a list that says neither `keys` nor `set` is atomic
 //! type io.k8s.api.core.v1.When = time             int-or-string, quantity, time, micro-time, raw (JSON object), any

@@ -236,7 +236,7 @@ fn scalar_kind(expression: &str) -> Option<Kind> {
 fn attributes_set(node: &mut Node, attributes: &Attributes) {
     node.list_type = attributes.list_type;
     node.list_map_keys.clone_from(&attributes.list_map_keys);
-    node.map_atomic |= attributes.atomic;
+    node.map_atomic = attributes.atomic.unwrap_or(node.map_atomic);
     node.patch = attributes.patch;
     node.patch_merge_key.clone_from(&attributes.patch_merge_key);
     node.default.clone_from(&attributes.default);

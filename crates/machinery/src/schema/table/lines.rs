@@ -66,7 +66,8 @@ pub(super) struct FieldLine<'a> {
 pub(super) struct Attributes {
     pub(super) list_type: ListType,
     pub(super) list_map_keys: Vec<SmolStr>,
-    pub(super) atomic: bool,
+    /// Overrules what the type says.
+    pub(super) atomic: Option<bool>,
     pub(super) patch: PatchStrategy,
     pub(super) patch_merge_key: Option<SmolStr>,
     pub(super) default: Option<Value>,
@@ -263,7 +264,8 @@ fn field_read(line: usize, text: &str) -> Result<FieldLine<'_>, TableError> {
             }
             Some(("merge-key", key)) => attributes.patch_merge_key = Some(key.into()),
             None if word == "set" => attributes.list_type = ListType::Set,
-            None if word == "atomic" => attributes.atomic = true,
+            None if word == "atomic" => attributes.atomic = Some(true),
+            None if word == "granular" => attributes.atomic = Some(false),
             _ => return Err(broken(line, format!("unknown word {word}"))),
         }
     }

@@ -83,6 +83,8 @@ fn types_have_their_fields() {
         check("io.k8s.api.apps.v1.Deployment", "spec.selector", Kind::Object).get().map_atomic,
         "a copy keeps what its type says"
     );
+    // The type of this place is atomic, the place is not.
+    assert!(!check("io.k8s.api.core.v1.PersistentVolume", "spec.claimRef", Kind::Object).get().map_atomic);
     let protocol = check(POD, "spec.containers.[].ports.[].protocol", Kind::String).get();
     assert_eq!(protocol.default, Some(Value::from("TCP")));
     assert_eq!(protocol.allowed, ["SCTP", "TCP", "UDP"].map(Value::from));
