@@ -185,6 +185,7 @@ fn served_version(resource: &BuiltinResource, scale: Option<Scale>) -> ServedVer
         selectable: Vec::new(),
         scale: resource.subresources.iter().any(|subresource| subresource.name == "scale").then_some(scale).flatten(),
         deprecation: deprecation(resource),
+        published: None,
         type_meta: type_meta(&resource.kind, &resource.group_version()),
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use polder_machinery::jsonpath::JsonPath;
 use polder_machinery::schema::Schema;
+use polder_machinery::schema::openapi::PublishedSchema;
 use polder_model::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, SmolStr, format_smolstr};
 use polder_store::ResourceId;
 
@@ -54,6 +55,8 @@ pub struct ServedVersion {
     pub scale: Option<Scale>,
     /// Sent as a warning to whoever uses this version.
     pub deprecation: Option<String>,
+    /// The schema as OpenAPI documents show it; `None` for the types of the table.
+    pub published: Option<PublishedSchema>,
     /// `"kind":"X","apiVersion":"Y",`: what reads splice in front of a stored body.
     pub type_meta: Box<[u8]>,
 }

@@ -1,4 +1,30 @@
 //! Every verb on every resource of every plane, without HTTP.
+//!
+//! One pipeline for built-in kinds, custom resources and in-process callers: authorize, decode, default, validate,
+//! commit. What differs between kinds is data ([`definition::ResourceDefinition`]) and a few pure functions
+//! ([`behavior::Behavior`]); no kind has a route or storage code of its own.
 
 pub mod behavior;
+pub mod catalog;
+pub mod context;
+pub mod decode;
+pub mod definition;
+pub mod delete;
+pub mod list;
+pub mod planes;
+pub mod registry;
+pub mod selection;
+pub mod status;
+pub mod watch;
+pub mod write;
+
+mod custom;
+mod finalize;
+mod metadata;
 mod resources;
+mod reviews;
+mod scale;
+
+pub use context::{Query, RequestContext};
+pub use definition::{ResourceDefinition, Target};
+pub use registry::{Answered, ObjectAnswer, Registry, RegistryOptions};

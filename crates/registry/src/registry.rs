@@ -6,11 +6,13 @@ use std::sync::Arc;
 use polder_auth::authz::{self, Attributes, Chain, Decision};
 use polder_model::{GroupResource, GroupVersion, PlaneId, SmolStr, Status, Value};
 use polder_store::{Key, ObjectName, Plane, ResourceId, Store, StoredObject};
+use tokio_util::task::TaskTracker;
 
 use crate::catalog::{Catalog, builtin_definitions};
 use crate::context::RequestContext;
 use crate::custom::Customs;
 use crate::definition::{ResourceDefinition, Target};
+use crate::finalize::Chores;
 use crate::planes;
 use crate::status::read_failed;
 
@@ -34,6 +36,9 @@ pub struct Registry {
     /// What the core plane serves: the same, and our own kinds.
     pub(crate) core: Arc<Catalog>,
     pub(crate) customs: Customs,
+    pub(crate) chores: Chores,
+    /// Everything the registry starts by itself.
+    pub tasks: TaskTracker,
     pub(crate) namespaces: ResourceId,
     pub(crate) crds: ResourceId,
 }
@@ -65,6 +70,8 @@ impl Registry {
             builtin: Arc::new(Catalog::new(definitions, SmolStr::new_static("builtin"))),
             core: Arc::new(Catalog::new(core, SmolStr::new_static("core"))),
             customs: Customs::default(),
+            chores: Chores::default(),
+            tasks: TaskTracker::new(),
             store,
             authorizer,
             options,

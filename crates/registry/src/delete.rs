@@ -1,0 +1,288 @@
+//! Delete and deletecollection: preconditions, finalizers, grace, and what each kind answers.
+
+use std::sync::Arc;
+
+use polder_model::{FieldError, GroupResource, SmolStr, Status, Value, json};
+use polder_store::{Change, CommitError, Expect, StoredObject, Write};
+
+use crate::context::{Query, RequestContext, WriteOptions, dry_run, invalid_options};
+use crate::definition::Target;
+use crate::list::ListOptions;
+use crate::registry::{Answered, Registry};
+use crate::status::commit_failed;
+use crate::write::check_verb;
+use crate::{custom, planes};
+
+const ATTEMPTS_MAX: usize = 32;
+/// Objects deletecollection takes at once.
+const PAGE_LEN: usize = 500;
+/// Namespaces a plane cannot do without.
+const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+/// Options of a delete, from its body or its query.
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    pub dry_run: bool,
+    pub grace_period_seconds: Option<i64>,
+    pub uid: Option<SmolStr>,
+    pub resource_version: Option<SmolStr>,
+}
+
+/// What a delete answers with.
+#[derive(Debug)]
+pub enum DeleteAnswer {
+    /// Gone, said with a `Status`.
+    Gone(Value),
+    /// The object: gone, or marked and waiting for its finalizers.
+    Object(Answered),
+}
+
+impl DeleteOptions {
+    /// The body wins over the query where both are there.
+    pub fn read(body: Option<&Value>, query: &Query) -> Result<DeleteOptions, Status> {
+        let mut errors = Vec::new();
+        let Some(body) = body.filter(|body| !body.is_null()) else {
+            let grace = query.get("gracePeriodSeconds").map(str::parse).transpose();
+            let grace = grace.map_err(|_| Status::bad_request("gracePeriodSeconds must be a number"))?;
+            let policy = query.get("propagationPolicy").unwrap_or_default();
+            check_policy(policy, query.get("orphanDependents").is_some(), &mut errors);
+            let dry_run = dry_run(query.all("dryRun"), &mut errors);
+            invalid_options("DeleteOptions", &errors)?;
+            return Ok(DeleteOptions { dry_run, grace_period_seconds: grace, uid: None, resource_version: None });
+        };
+        if !matches!(body, Value::Object(_)) {
+            return Err(Status::bad_request("the body of a delete must be DeleteOptions"));
+        }
+        if body.str_at(&["kind"]).is_some_and(|kind| kind != "DeleteOptions") {
+            return Err(Status::bad_request(format!(
+                "{} cannot be handled as DeleteOptions",
+                body.str_at(&["kind"]).unwrap_or_default()
+            )));
+        }
+        let policy = body.str_at(&["propagationPolicy"]).unwrap_or_default();
+        check_policy(policy, body.get("orphanDependents").is_some(), &mut errors);
+        let values = body.array_at(&["dryRun"]).iter().filter_map(Value::as_str);
+        let dry_run = dry_run(values.chain(query.all("dryRun")), &mut errors);
+        invalid_options("DeleteOptions", &errors)?;
+        Ok(DeleteOptions {
+            dry_run,
+            grace_period_seconds: body.i64_at(&["gracePeriodSeconds"]),
+            uid: body.str_at(&["preconditions", "uid"]).map(SmolStr::new),
+            resource_version: body.str_at(&["preconditions", "resourceVersion"]).map(SmolStr::new),
+        })
+    }
+}
+
+fn check_policy(policy: &str, orphan_set: bool, errors: &mut Vec<FieldError>) {
+    if !policy.is_empty() && orphan_set {
+        errors.push(FieldError::invalid(
+            "propagationPolicy",
+            policy,
+            "orphanDependents and deletionPropagation cannot be both set",
+        ));
+    }
+    if !matches!(policy, "" | "Foreground" | "Background" | "Orphan") {
+        errors.push(FieldError::not_supported("propagationPolicy", policy, ["Foreground", "Background", "Orphan"]));
+    }
+}
+
+impl Registry {
+    pub async fn delete(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        options: &DeleteOptions,
+    ) -> Result<DeleteAnswer, Status> {
+        self.authorize(context, "delete", target).await?;
+        check_verb(target, "delete")?;
+        self.delete_unchecked(context, target, options).await
+    }
+
+    /// A delete for somebody whose right to it has been checked.
+    pub(crate) async fn delete_unchecked(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        options: &DeleteOptions,
+    ) -> Result<DeleteAnswer, Status> {
+        let resource = target.definition.group_resource();
+        for _ in 0..ATTEMPTS_MAX {
+            let stored = self.must_find(context, target).await?;
+            let old = self.to_client(context, target, &stored)?;
+            check_preconditions(target, options, &old)?;
+            check_protected(context, target)?;
+            if let Some(marked) = self.mark(target, &old, options) {
+                let write = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
+                if marked == old {
+                    return Ok(DeleteAnswer::Object(self.answer(context, target, stored)?));
+                }
+                let unchanged = |current: &mut Value| {
+                    // The mark was computed from this version; any other starts over.
+                    if *current == old {
+                        current.clone_from(&marked);
+                        Ok(())
+                    } else {
+                        Err(Status::modified(&resource, &target.name))
+                    }
+                };
+                match self.modify_with(context, target, &write, unchanged).await {
+                    Ok(body) => {
+                        custom::deleted(self, context, target);
+                        return Ok(DeleteAnswer::Object(body));
+                    }
+                    Err(status) if status.code == 409 => continue,
+                    Err(status) => return Err(status),
+                }
+            }
+            if options.dry_run || self.remove(context, target, &stored, &old).await? {
+                return Ok(gone(target, old));
+            }
+        }
+        Err(Status::modified(&resource, &target.name))
+    }
+
+    /// The object as it waits for its end, when it does not go at once.
+    fn mark(&self, target: &Target, old: &Value, options: &DeleteOptions) -> Option<Value> {
+        let is_namespace = is_core(target, "namespaces");
+        let grace = grace_seconds(target, old, options);
+        let held = !old.array_at(&["metadata", "finalizers"]).is_empty()
+            || (is_namespace && !old.array_at(&["spec", "finalizers"]).is_empty());
+        if !held && grace == 0 {
+            return None;
+        }
+        let mut marked = old.clone();
+        if old.at(&["metadata", "deletionTimestamp"]).is_none() {
+            let when = crate::registry::timestamp((self.options.clock)() + grace);
+            marked.set_at(&["metadata", "deletionTimestamp"], when);
+            if !is_namespace {
+                marked.set_at(&["metadata", "deletionGracePeriodSeconds"], grace);
+            }
+            if let Some(generation) = old.i64_at(&["metadata", "generation"]) {
+                marked.set_at(&["metadata", "generation"], generation + 1);
+            }
+        } else if old.i64_at(&["metadata", "deletionGracePeriodSeconds"]).is_some_and(|own| own > grace) {
+            marked.set_at(&["metadata", "deletionGracePeriodSeconds"], grace);
+        }
+        if is_namespace {
+            marked.set_at(&["status", "phase"], "Terminating");
+        }
+        Some(marked)
+    }
+
+    /// One try to remove an object; false when somebody changed it meanwhile.
+    async fn remove(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        stored: &Arc<StoredObject>,
+        old: &Value,
+    ) -> Result<bool, Status> {
+        let plane = planes::change(self, context, target, None, Some(old))?;
+        let writes =
+            vec![Write { key: self.key(context, target), record: None, expect: Expect::At(stored.revision) }];
+        match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
+            Ok(_) => {
+                custom::committed(self, context, target);
+                Ok(true)
+            }
+            Err(CommitError::Conflict { .. }) => Ok(false),
+            Err(error) => {
+                Err(commit_failed(&context.plane, &target.definition.group_resource(), &target.name, error))
+            }
+        }
+    }
+
+    /// Deletes what a list would show, page by page; answers with what it took on.
+    pub async fn delete_collection(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        list: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<(Vec<Arc<StoredObject>>, u64), Status> {
+        self.authorize(context, "deletecollection", target).await?;
+        check_verb(target, "deletecollection")?;
+        let mut list = ListOptions { limit: PAGE_LEN, ..list.clone() };
+        let mut taken = Vec::new();
+        loop {
+            let page = self.list_unchecked(context, target, &list).await?;
+            let resource_version = page.resource_version;
+            for stored in page.objects {
+                let one = target.with_name(&stored.name.namespace, &stored.name.name);
+                match self.delete_unchecked(context, &one, options).await {
+                    Ok(_) => taken.push(stored),
+                    // Somebody else was faster, which is what was wanted.
+                    Err(status) if status.code == 404 => {}
+                    Err(status) => return Err(status),
+                }
+            }
+            match page.continue_token {
+                Some(token) => list.continue_token = Some(token),
+                None => return Ok((taken, resource_version)),
+            }
+        }
+    }
+}
+
+fn is_core(target: &Target, plural: &str) -> bool {
+    target.definition.group.is_empty() && target.definition.plural == plural
+}
+
+/// Pods on a node get time to stop; nobody waits for anything else.
+fn grace_seconds(target: &Target, old: &Value, options: &DeleteOptions) -> i64 {
+    if !is_core(target, "pods") {
+        return 0;
+    }
+    let scheduled = old.str_at(&["spec", "nodeName"]).is_some_and(|node| !node.is_empty());
+    let over = matches!(old.str_at(&["status", "phase"]), Some("Failed" | "Succeeded"));
+    if !scheduled || over {
+        return 0;
+    }
+    let wanted = options.grace_period_seconds;
+    let grace = wanted.or_else(|| old.i64_at(&["spec", "terminationGracePeriodSeconds"])).unwrap_or(30);
+    if grace < 0 { 1 } else { grace }
+}
+
+fn check_preconditions(target: &Target, options: &DeleteOptions, old: &Value) -> Result<(), Status> {
+    let rows = [("UID", "uid", &options.uid), ("ResourceVersion", "resourceVersion", &options.resource_version)];
+    for (label, field, wanted) in rows {
+        let own = old.str_at(&["metadata", field]).unwrap_or_default();
+        if let Some(wanted) = wanted
+            && wanted != own
+        {
+            let why = format!(
+                "Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {own}"
+            );
+            return Err(Status::conflict(&target.definition.group_resource(), &target.name, &why));
+        }
+    }
+    Ok(())
+}
+
+fn check_protected(context: &RequestContext, target: &Target) -> Result<(), Status> {
+    if is_core(target, "namespaces") && KEPT_NAMESPACES.contains(&target.name.as_str()) {
+        return Err(Status::forbidden(
+            &GroupResource::new("", "namespaces"),
+            &target.name,
+            "this namespace may not be deleted",
+        ));
+    }
+    planes::check_delete(context, target)
+}
+
+fn gone(target: &Target, old: Value) -> DeleteAnswer {
+    if target.definition.behavior.delete_returns_object {
+        return DeleteAnswer::Object(Answered::Made(old));
+    }
+    let mut details = json!({
+        "name": (target.name.as_str()),
+        "kind": (target.definition.plural.as_str()),
+        "uid": (old.str_at(&["metadata", "uid"]).unwrap_or_default()),
+    });
+    if !target.definition.group.is_empty() {
+        details.set_at(&["group"], target.definition.group.clone());
+    }
+    DeleteAnswer::Gone(json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
+    }))
+}

@@ -1,0 +1,167 @@
+//! `Plane` and `Layer`: objects of the core plane whose writes make, fork, limit and delete planes in the same commit.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use polder_model::{PlaneId, SmolStr, Status, Value, json};
+use polder_store::{ForkSource, Limits, PlaneChange, Store};
+
+use crate::context::RequestContext;
+use crate::custom;
+use crate::definition::{ResourceDefinition, Target};
+use crate::registry::{Registry, timestamp};
+use crate::resources::{layer, plane};
+use crate::status::plane_not_found;
+
+pub const GROUP: &str = "polder.dev";
+const VERSION: &str = "v1alpha1";
+/// How `spec.forkFrom` names a layer instead of a plane.
+const LAYER_PREFIX: &str = "layer/";
+
+/// The definitions of our own kinds, written as CRDs are.
+pub(crate) fn definitions(store: &Store) -> Vec<Arc<ResourceDefinition>> {
+    let make = |kind: &str, plural: &str, short: &[&str], behavior| {
+        let short: Vec<Value> = short.iter().map(|name| Value::from(*name)).collect();
+        let crd = json!({"spec": {
+            "group": GROUP, "scope": "Cluster",
+            "names": {"kind": kind, "plural": plural, "singular": (kind.to_lowercase()), "shortNames": short},
+            "versions": [{
+                "name": VERSION, "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": (plane::schema_json(kind))},
+            }],
+        }});
+        let definition = custom::definition(store, &crd, behavior);
+        Arc::new(definition.expect("our own kinds are well-formed"))
+    };
+    vec![
+        make("Plane", "planes", &["pl"], &plane::PLANE),
+        make("Layer", "layers", &[], &layer::LAYER),
+    ]
+}
+
+fn is_kind(target: &Target, plural: &str) -> bool {
+    target.definition.group == GROUP && target.definition.plural == plural && target.definition.is_custom()
+}
+
+fn is_own(context: &RequestContext, target: &Target) -> bool {
+    target.definition.group == GROUP && context.plane.id == PlaneId::CORE
+}
+
+/// What the server says about a new plane or layer.
+pub(crate) fn prepare(registry: &Registry, target: &Target, object: &mut Value) {
+    let now = registry.now();
+    let ready = |reason: &str| {
+        json!([{"type": "Ready", "status": "True", "reason": reason, "message": "", "lastTransitionTime": (now.as_str())}])
+    };
+    if is_kind(target, "planes") {
+        let url = plane_url(registry, &target.name);
+        object.set_at(&["status"], json!({"phase": "Ready", "url": url, "conditions": (ready("Created"))}));
+    } else if is_kind(target, "layers") {
+        let source = object.str_at(&["spec", "plane"]).and_then(|name| registry.store.plane(name));
+        let (objects, bytes) = source.map_or((0, 0), |plane| (plane.usage.objects(), plane.usage.bytes()));
+        object.set_at(
+            &["status"],
+            json!({
+                "phase": "Sealed", "sealedAt": (now.as_str()), "conditions": (ready("Sealed")),
+                "objectCount": (integer(objects)), "storedBytes": (integer(bytes)),
+            }),
+        );
+    }
+}
+
+/// Where clients reach a plane.
+pub fn plane_url(registry: &Registry, name: &str) -> String {
+    format!("{}/clusters/{name}", registry.options.base_url)
+}
+
+/// What a write of a `Plane` or `Layer` does to the plane or layer itself.
+pub(crate) fn change(
+    registry: &Registry,
+    context: &RequestContext,
+    target: &Target,
+    new: Option<&Value>,
+    old: Option<&Value>,
+) -> Result<Option<PlaneChange>, Status> {
+    if !is_own(context, target) || !target.subresource.is_empty() {
+        return Ok(None);
+    }
+    let store = &registry.store;
+    let id = |name: &str| store.plane(name).map(|plane| plane.id).ok_or_else(|| plane_not_found(name));
+    let change = match (target.definition.plural.as_str(), new, old) {
+        ("planes", Some(new), None) => {
+            let name = target.name.parse().map_err(|error| Status::bad_request(format!("{error}")))?;
+            let limits = limits(registry, new);
+            match new.str_at(&["spec", "forkFrom"]).filter(|source| !source.is_empty()) {
+                None => PlaneChange::Create { name, limits },
+                Some(source) => {
+                    let source = match source.strip_prefix(LAYER_PREFIX) {
+                        Some(layer) => ForkSource::Layer(SmolStr::new(layer)),
+                        None => ForkSource::Plane(id(source)?),
+                    };
+                    PlaneChange::Fork { name, source, limits }
+                }
+            }
+        }
+        ("planes", Some(new), Some(old)) => {
+            if new.at(&["spec", "limits"]) == old.at(&["spec", "limits"]) {
+                return Ok(None);
+            }
+            PlaneChange::SetLimits { plane: id(&target.name)?, limits: limits(registry, new) }
+        }
+        ("planes", None, Some(_)) => PlaneChange::Delete { plane: id(&target.name)? },
+        ("layers", Some(new), None) => {
+            let source = new.str_at(&["spec", "plane"]).unwrap_or_default();
+            PlaneChange::Seal { layer: target.name.clone(), plane: id(source)? }
+        }
+        ("layers", None, Some(_)) => PlaneChange::Unseal { layer: target.name.clone() },
+        _ => return Ok(None),
+    };
+    Ok(Some(change))
+}
+
+/// The core plane cannot be deleted; everything else can.
+pub(crate) fn check_delete(context: &RequestContext, target: &Target) -> Result<(), Status> {
+    if is_own(context, target) && is_kind(target, "planes") && target.name == "core" {
+        let planes = target.definition.group_resource();
+        return Err(Status::forbidden(&planes, "core", "the core plane cannot be deleted"));
+    }
+    Ok(())
+}
+
+fn limits(registry: &Registry, object: &Value) -> Limits {
+    let default = registry.options.default_limits;
+    let own = |field: &str, default: u64| {
+        let given = object.i64_at(&["spec", "limits", field]).and_then(|number| u64::try_from(number).ok());
+        given.filter(|number| *number > 0).unwrap_or(default)
+    };
+    Limits {
+        objects: own("objects", default.objects),
+        bytes: own("storedBytes", default.bytes),
+        object_bytes: own("objectBytes", default.object_bytes),
+        watches: own("watches", default.watches),
+        requests_in_flight: own("requestsInFlight", default.requests_in_flight),
+        requests_per_second: own("requestsPerSecond", default.requests_per_second),
+    }
+}
+
+/// Whether reads of a kind show numbers that are not stored.
+pub(crate) fn has_live_status(target: &Target) -> bool {
+    is_kind(target, "planes")
+}
+
+/// Fills in how much a plane holds now and when it was last used.
+pub(crate) fn live_status(registry: &Registry, target: &Target, object: &mut Value) {
+    debug_assert!(has_live_status(target));
+    let name = object.str_at(&["metadata", "name"]).unwrap_or_default();
+    let Some(plane) = registry.store.plane(name) else { return };
+    object.set_at(&["status", "objectCount"], integer(plane.usage.objects()));
+    object.set_at(&["status", "storedBytes"], integer(plane.usage.bytes()));
+    let last = plane.usage.last_activity.load(Ordering::Relaxed);
+    if last > 0 {
+        object.set_at(&["status", "lastActivity"], timestamp(i64::try_from(last).unwrap_or_default()));
+    }
+}
+
+fn integer(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,127 @@
+//! Kinds that are questions: nothing is stored, the answer comes back in `status`.
+
+use polder_auth::authz::{Attributes, Decision, Target as AuthTarget};
+use polder_auth::{MASTERS, UserInfo};
+use polder_model::{GroupResource, Object, SmolStr, Status, Value, json};
+
+use crate::context::RequestContext;
+use crate::definition::Target;
+use crate::registry::Registry;
+
+/// Answers a question; `None` when the kind is an ordinary one.
+pub(crate) async fn answer(
+    registry: &Registry,
+    context: &RequestContext,
+    target: &Target,
+    question: &Value,
+) -> Result<Option<Value>, Status> {
+    let status = match (target.definition.group.as_str(), target.definition.plural.as_str()) {
+        ("authentication.k8s.io", "selfsubjectreviews") => json!({"userInfo": (user_value(&context.user))}),
+        ("authentication.k8s.io", "tokenreviews") => {
+            // Tokens are checked by the server, which has the authenticators; see the token review of a later issue.
+            json!({"authenticated": false, "user": {}})
+        }
+        ("authorization.k8s.io", "selfsubjectaccessreviews") => {
+            access(registry, context, question, &context.user).await?
+        }
+        ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews") => {
+            let user = subject(question);
+            let namespace = question.str_at(&["spec", "resourceAttributes", "namespace"]).unwrap_or_default();
+            if target.definition.namespaced && namespace != target.namespace {
+                return Err(Status::bad_request(format!(
+                    "spec.resourceAttributes.namespace must match namespace: {namespace} {}",
+                    target.namespace
+                )));
+            }
+            access(registry, context, question, &user).await?
+        }
+        ("authorization.k8s.io", "selfsubjectrulesreviews") => rules(&context.user),
+        _ => return Ok(None),
+    };
+    let mut answer = question.clone();
+    answer.set_at(&["status"], status);
+    Ok(Some(answer))
+}
+
+async fn access(
+    registry: &Registry,
+    context: &RequestContext,
+    question: &Value,
+    user: &UserInfo,
+) -> Result<Value, Status> {
+    let text = |path: &[&str]| question.str_at(path).unwrap_or_default();
+    let resource_part = &["spec", "resourceAttributes"];
+    let path_part = &["spec", "nonResourceAttributes"];
+    let resource = GroupResource::new(
+        text(&["spec", "resourceAttributes", "group"]),
+        text(&["spec", "resourceAttributes", "resource"]),
+    );
+    let (verb, target) = match (question.at(resource_part), question.at(path_part)) {
+        (Some(_), None) => (
+            text(&["spec", "resourceAttributes", "verb"]),
+            AuthTarget::Resource {
+                resource: &resource,
+                version: text(&["spec", "resourceAttributes", "version"]),
+                subresource: text(&["spec", "resourceAttributes", "subresource"]),
+                namespace: text(&["spec", "resourceAttributes", "namespace"]),
+                name: text(&["spec", "resourceAttributes", "name"]),
+            },
+        ),
+        (None, Some(_)) => (
+            text(&["spec", "nonResourceAttributes", "verb"]),
+            AuthTarget::Path(text(&["spec", "nonResourceAttributes", "path"])),
+        ),
+        _ => {
+            return Err(Status::bad_request(
+                "exactly one of spec.resourceAttributes and spec.nonResourceAttributes must be specified",
+            ));
+        }
+    };
+    let attributes = Attributes { user, plane: context.plane.id, verb, target };
+    Ok(match registry.authorizer.authorize(&attributes).await {
+        Decision::Allow => json!({"allowed": true}),
+        Decision::Deny { reason } => json!({"allowed": false, "denied": true, "reason": reason}),
+        Decision::NoOpinion => json!({"allowed": false}),
+    })
+}
+
+fn subject(question: &Value) -> UserInfo {
+    let groups = question.array_at(&["spec", "groups"]).iter().filter_map(Value::as_str).map(SmolStr::new);
+    let name = question.str_at(&["spec", "user"]).unwrap_or_default();
+    UserInfo {
+        name: SmolStr::new(name),
+        uid: SmolStr::new(question.str_at(&["spec", "uid"]).unwrap_or_default()),
+        groups: groups.collect(),
+        extra: Vec::new(),
+        home: None,
+    }
+}
+
+/// What somebody may do, as far as it can be listed.
+fn rules(user: &UserInfo) -> Value {
+    if user.in_group(MASTERS) {
+        return json!({
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            "incomplete": false,
+        });
+    }
+    json!({"resourceRules": [], "nonResourceRules": [], "incomplete": false})
+}
+
+fn user_value(user: &UserInfo) -> Value {
+    let mut value = Object::new();
+    value.insert("username", user.name.clone());
+    if !user.uid.is_empty() {
+        value.insert("uid", user.uid.clone());
+    }
+    value.insert("groups", user.groups.iter().map(Value::from).collect::<Vec<_>>());
+    let extra = user.extra.iter().map(|(key, values)| {
+        (key.clone(), Value::Array(values.iter().map(Value::from).collect()))
+    });
+    let extra: Object = extra.collect();
+    if !extra.is_empty() {
+        value.insert("extra", extra);
+    }
+    Value::Object(value)
+}

@@ -1,0 +1,237 @@
+//! Watches: changes of a collection as one client sees them, through its selectors.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use polder_model::{FieldError, Status};
+use polder_store::{Event, ListQuery, Revision, StoredObject, Watch, WatchError, WatchScope};
+
+use crate::context::{Query, RequestContext, invalid_options};
+use crate::definition::Target;
+use crate::list::{integer, resource_version};
+use crate::registry::Registry;
+use crate::selection::Selection;
+use crate::status::{read_failed, too_old};
+
+/// A watch that names no time-out ends after this, and the client starts another.
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(45 * 60);
+
+#[derive(Clone, Debug)]
+pub struct WatchOptions {
+    pub selection: Arc<Selection>,
+    start: Start,
+    pub bookmarks: bool,
+    pub timeout: Duration,
+}
+
+/// Where a watch begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// The current state as `ADDED` events, at least as new as this version; then changes.
+    Snapshot { not_older_than: u64, end_bookmark: bool },
+    /// Changes after a version.
+    After(u64),
+    /// Changes from now on.
+    Now,
+}
+
+impl WatchOptions {
+    pub fn from_query(query: &Query, target: &Target) -> Result<WatchOptions, Status> {
+        let mut errors = Vec::new();
+        let initial = match query.get("sendInitialEvents") {
+            None | Some("") => None,
+            Some(text) => Some(!matches!(text, "false" | "0")),
+        };
+        let wanted_match = query.get("resourceVersionMatch").unwrap_or_default();
+        if initial.is_some() && wanted_match != "NotOlderThan" {
+            errors.push(FieldError::forbidden(
+                "resourceVersionMatch",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
+        }
+        if initial.is_none() && !wanted_match.is_empty() {
+            errors.push(FieldError::forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
+        }
+        invalid_options("ListOptions", &errors)?;
+        let bookmarks = query.flag("allowWatchBookmarks");
+        let version = query.get("resourceVersion").unwrap_or_default();
+        let number = if version.is_empty() { 0 } else { resource_version(version)? };
+        let start = match (initial, version) {
+            (Some(true), _) => Start::Snapshot { not_older_than: number, end_bookmark: bookmarks },
+            (Some(false), "" | "0") => Start::Now,
+            // Without a version a watch starts with the newest state, marked like an explicit request for it.
+            (None, "") => Start::Snapshot { not_older_than: 0, end_bookmark: bookmarks },
+            (None, "0") => Start::Snapshot { not_older_than: 0, end_bookmark: false },
+            (_, _) => Start::After(number),
+        };
+        let seconds = integer(query, "timeoutSeconds")?.unwrap_or(0);
+        let timeout = if seconds == 0 { TIMEOUT_DEFAULT } else { Duration::from_secs(seconds as u64) };
+        Ok(WatchOptions { selection: Arc::new(Selection::from_query(query, target)?), start, bookmarks, timeout })
+    }
+}
+
+/// What a client is told.
+#[derive(Debug)]
+pub enum WatchItem {
+    /// An object as it is; `event` is what it came from, if it came from a change.
+    Object { change: ObjectChange, object: Arc<StoredObject>, version: u64, event: Option<Arc<Event>> },
+    /// Everything up to this version has been told.
+    Bookmark { version: u64, initial_end: bool },
+    /// The watch cannot go on.
+    Error(Box<Status>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ObjectChange {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// A running watch of one client.
+pub struct ClientWatch {
+    context: Arc<RequestContext>,
+    pub target: Target,
+    selection: Arc<Selection>,
+    pub bookmarks: bool,
+    pub timeout: Duration,
+    initial: std::vec::IntoIter<Arc<StoredObject>>,
+    initial_end: Option<u64>,
+    watch: Result<Watch, Option<Box<Status>>>,
+    /// Changes told so far; a bookmark that would say nothing new is not sent.
+    last_bookmark: u64,
+}
+
+impl Registry {
+    pub async fn watch(
+        &self,
+        context: Arc<RequestContext>,
+        target: &Target,
+        options: &WatchOptions,
+    ) -> Result<ClientWatch, Status> {
+        self.authorize(&context, "watch", target).await?;
+        crate::write::check_verb(&Target { subresource: Default::default(), ..target.clone() }, "watch")?;
+        let plane = &context.plane;
+        let resource = target.definition.resource_id;
+        let scope = WatchScope::Collection(plane.id, resource);
+        let mut initial = Vec::new();
+        let mut initial_end = None;
+        let after = match options.start {
+            Start::Snapshot { not_older_than, end_bookmark } => {
+                self.wait_for(plane, not_older_than).await?;
+                let namespace = (!target.namespace.is_empty()).then(|| target.namespace.clone());
+                let filter = options.selection.filter();
+                let query = ListQuery { resource, namespace, after: None, at: None, limit: 0, filter };
+                let page = self.store.list(plane, query).await.map_err(|error| read_failed(plane, error))?;
+                initial_end = end_bookmark.then(|| plane.resource_version(page.revision));
+                initial = page.objects;
+                page.revision
+            }
+            Start::After(version) => {
+                self.wait_for(plane, version).await?;
+                plane.revision(version)
+            }
+            Start::Now => self.store.current(),
+        };
+        if !target.name.is_empty() {
+            initial.retain(|object| object.name.name == target.name);
+        }
+        let watch = match self.store.watch(scope, after) {
+            Ok(watch) => Ok(watch),
+            Err(WatchError::Compacted { compacted }) => Err(Some(Box::new(too_old(plane, after, compacted)))),
+            Err(WatchError::Ended) => Err(None),
+            Err(WatchError::Engine(error)) => Err(Some(Box::new(Status::internal(error.to_string())))),
+        };
+        Ok(ClientWatch {
+            target: target.clone(),
+            selection: options.selection.clone(),
+            bookmarks: options.bookmarks,
+            timeout: options.timeout,
+            initial: initial.into_iter(),
+            initial_end,
+            watch,
+            last_bookmark: context.plane.resource_version(after),
+            context,
+        })
+    }
+}
+
+impl ClientWatch {
+    pub fn context(&self) -> &RequestContext {
+        &self.context
+    }
+
+    /// The next thing to tell; `None` when the watch has ended. Safe to cancel.
+    pub async fn next(&mut self) -> Option<WatchItem> {
+        if let Some(object) = self.initial.next() {
+            let version = self.context.plane.resource_version(object.revision);
+            return Some(WatchItem::Object { change: ObjectChange::Added, object, version, event: None });
+        }
+        if let Some(version) = self.initial_end.take() {
+            return Some(WatchItem::Bookmark { version, initial_end: true });
+        }
+        loop {
+            let watch = match &mut self.watch {
+                Ok(watch) => watch,
+                Err(error) => {
+                    let error = error.take()?;
+                    return Some(WatchItem::Error(error));
+                }
+            };
+            let outcome = watch.next().await;
+            match outcome {
+                Ok(event) => {
+                    if let Some(item) = self.tell(event) {
+                        return Some(item);
+                    }
+                }
+                Err(error) => {
+                    let plane = &self.context.plane;
+                    self.watch = Err(match error {
+                        WatchError::Compacted { compacted } => {
+                            Some(Box::new(too_old(plane, Revision(compacted.0.saturating_sub(1)), compacted)))
+                        }
+                        WatchError::Ended => None,
+                        WatchError::Engine(error) => Some(Box::new(Status::internal(error.to_string()))),
+                    });
+                }
+            }
+        }
+    }
+
+    /// A bookmark, if there is progress to tell and nothing is waiting to be told.
+    pub fn bookmark(&mut self) -> Option<WatchItem> {
+        let progress = self.watch.as_ref().ok()?.progress()?;
+        let version = self.context.plane.resource_version(progress);
+        if !self.bookmarks || self.initial.len() > 0 || version <= self.last_bookmark {
+            return None;
+        }
+        self.last_bookmark = version;
+        Some(WatchItem::Bookmark { version, initial_end: false })
+    }
+
+    /// What a change is for this client: an object that starts to match is added, one that stops is deleted.
+    fn tell(&self, event: Arc<Event>) -> Option<WatchItem> {
+        let matches = |object: &Option<Arc<StoredObject>>| {
+            object.as_ref().filter(|object| self.selects(object)).cloned()
+        };
+        let (change, object) = match (matches(&event.old), matches(&event.new)) {
+            (None, Some(new)) => (ObjectChange::Added, new),
+            (Some(_), Some(new)) => (ObjectChange::Modified, new),
+            (Some(old), None) => (ObjectChange::Deleted, old),
+            (None, None) => return None,
+        };
+        let version = self.context.plane.resource_version(event.revision);
+        Some(WatchItem::Object { change, object, version, event: Some(event) })
+    }
+
+    fn selects(&self, object: &StoredObject) -> bool {
+        let Target { namespace, name, .. } = &self.target;
+        (namespace.is_empty() || object.name.namespace == *namespace)
+            && (name.is_empty() || object.name.name == *name)
+            && self.selection.matches(object)
+    }
+}
