@@ -1,0 +1,1 @@
+//! Custom resource definitions as objects: what is wrong with one, and what is filled in.
