@@ -233,8 +233,14 @@ fn is_email(text: &str) -> bool {
         && (is_dotted(host) || (host.starts_with('[') && host.ends_with(']')))
 }
 
+/// Whether the text is a URI with scheme and host.
+pub(crate) fn is_absolute_uri(text: &str) -> bool {
+    let host = text.split_once("://").map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default());
+    is_request_uri(text) && !text.starts_with('/') && !host.is_empty()
+}
+
 /// A URI as Go's `url.ParseRequestURI` takes it: absolute, or a path from the root.
-pub(super) fn is_request_uri(text: &str) -> bool {
+fn is_request_uri(text: &str) -> bool {
     let has_bad_byte = text.bytes().any(|byte| byte < 0x20 || byte == 0x7f);
     if text.is_empty() || has_bad_byte || !has_good_percents(text) {
         return false;

@@ -13,7 +13,7 @@ mod go_text;
 pub mod pattern;
 pub mod prune;
 pub mod required;
-pub mod simple_path;
+pub(crate) mod simple_path;
 pub mod structural;
 mod timestamp;
 pub mod unique;
@@ -86,10 +86,10 @@ impl Arena {
                 }
             }
         }
-        for index in 0..self.nodes.len() {
+        for (index, interesting) in interesting.into_iter().enumerate() {
             let has_default =
                 |id: &NodeId| self.nodes.get(id.0 as usize).is_some_and(|n| n.default.is_some());
-            self.nodes[index].defaults_below = if interesting[index] {
+            self.nodes[index].defaults_below = if interesting {
                 let members = (0_u32..).zip(&self.nodes[index].properties);
                 DefaultsBelow::Some(
                     members.filter(|(_, (_, id))| has_default(id)).map(|(at, _)| at).collect(),
