@@ -165,6 +165,11 @@ mod tests {
             "m":{"type":"object","additionalProperties":{"type":"string"}},
             "l":{"type":"array","items":{"type":"string"}}}}"#;
         check(
+            r#"{"type":"object","properties":{"m":{"type":"object","additionalProperties":true}}}"#,
+            r#"{"m":{"k":null}}"#,
+            r#"{"m":{"k":null}}"#,
+        );
+        check(
             schema,
             r#"{"d":null,"n":null,"p":null,"m":{"k":null},"l":[null],"unknown":null}"#,
             r#"{"d":"x","l":[null],"m":{},"n":null,"unknown":null}"#,

@@ -16,13 +16,24 @@ pub fn validate_embedded(
     errors: &mut Vec<FieldError>,
 ) {
     each_child(node, value, path, &mut |child, value, path| {
-        if child.get().embedded_resource && value.as_object().is_some() {
-            type_problems(value, path, errors);
-        }
-        if errors.len() < ERRORS_MAX {
-            validate_embedded(child, value, path, errors);
-        }
+        validate_embedded_at(child, value, path, errors);
     });
+}
+
+/// The same, counting the place itself.
+pub(crate) fn validate_embedded_at(
+    node: NodeRef<'_>,
+    value: &Value,
+    path: &FieldPath<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    if errors.len() >= ERRORS_MAX {
+        return;
+    }
+    if node.get().embedded_resource && value.as_object().is_some() {
+        type_problems(value, path, errors);
+    }
+    validate_embedded(node, value, path, errors);
 }
 
 /// Checks the JSON types of apiVersion, kind and metadata at the root and in embedded resources, and normalizes

@@ -35,16 +35,17 @@ fn prune_at(node: NodeRef<'_>, value: &mut Value, path: FieldPath<'_>, unknown: 
     if node.get().opaque {
         return empty(value, path, unknown);
     }
-    match (node.get().kind, value) {
-        (Kind::Object | Kind::Any, Value::Object(object)) => prune_members(node, object, path, unknown),
-        (Kind::Array | Kind::Any, Value::Array(items)) => {
-            if let Some(item_node) = node.items() {
-                for (index, item) in items.iter_mut().enumerate() {
-                    prune_below(item_node, item, path.index(index), unknown);
+    // A value of the wrong type is pruned all the same, as if nothing were known about what is inside.
+    match value {
+        Value::Object(object) => prune_members(node, object, path, unknown),
+        Value::Array(items) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                match node.items() {
+                    Some(item_node) => prune_below(item_node, item, path.index(index), unknown),
+                    None => empty(item, path.index(index), unknown),
                 }
             }
         }
-        // A wrong type is somebody else's error.
         _ => {}
     }
 }

@@ -330,7 +330,6 @@ impl Validator {
     }
 
     fn check_number(&self, checks: &Checks, value: &Value, name: &FieldPath<'_>, outcome: &mut Outcome) {
-        let mut report = |problem: String| outcome.add(self.invalid(name, value.clone(), &problem));
         // Integers are compared as integers, with bounds cut to integers, as in Go.
         let bound = |bound: f64| match value {
             Value::Int(_) => truncated(bound).to_string(),
@@ -342,16 +341,27 @@ impl Validator {
         };
         if let Some(factor) = checks.multiple_of {
             let is_multiple = match value {
-                _ if factor <= 0.0 => true,
+                // An integer takes only the whole part of the factor, so that one below 1 refuses all integers.
+                Value::Int(_) if truncated(factor) <= 0 => false,
                 Value::Int(number) => number.checked_rem(truncated(factor)).is_none_or(|rest| rest == 0),
                 _ => value.as_f64().is_some_and(|number| {
                     is_json_integer(if factor < 1.0 { 1.0 / factor * number } else { number / factor })
                 }),
             };
-            if !is_multiple {
-                report(format!("should be a multiple of {}", bound(factor)));
+            if factor <= 0.0 || (matches!(value, Value::Int(_)) && truncated(factor) <= 0) {
+                let detail =
+                    format!("factor MultipleOf declared for {name} must be positive: {}", bound(factor));
+                let shown = match value {
+                    Value::Int(_) => Value::Int(truncated(factor)),
+                    _ => Value::Float(factor),
+                };
+                outcome.add(FieldError::invalid(self.at(name), shown, detail));
+            } else if !is_multiple {
+                let problem = format!("should be a multiple of {}", bound(factor));
+                outcome.add(self.invalid(name, value.clone(), &problem));
             }
         }
+        let mut report = |problem: String| outcome.add(self.invalid(name, value.clone(), &problem));
         if let Some(minimum) = checks.minimum {
             match order(minimum) {
                 Some(order) if order.is_lt() || (checks.exclusive_minimum && order.is_eq()) => {
@@ -615,11 +625,16 @@ mod tests {
         check(bounded, "1.5", &[]);
         check(
             bounded,
-            "0",
-            &["spec.x: Invalid value: 0: spec.x in body should be greater than or equal to 1"],
+            "0.5",
+            &["spec.x: Invalid value: 0.5: spec.x in body should be greater than or equal to 1"],
         );
-        check(bounded, "10", &["spec.x: Invalid value: 10: spec.x in body should be less than 10"]);
+        check(bounded, "10.5", &["spec.x: Invalid value: 10.5: spec.x in body should be less than 10"]);
         check(bounded, "1.3", &["spec.x: Invalid value: 1.3: spec.x in body should be a multiple of 0.5"]);
+        check(
+            bounded,
+            "2",
+            &["spec.x: Invalid value: 0: factor MultipleOf declared for spec.x must be positive: 0"],
+        );
         check(r#"{"type":"integer","enum":[1,2]}"#, "2.0", &[]);
         check(
             r#"{"type":"integer","enum":[1,2]}"#,

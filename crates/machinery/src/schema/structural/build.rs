@@ -86,7 +86,8 @@ impl<'a> Builder<'a> {
     }
 
     fn opaque(&mut self) -> NodeId {
-        self.arena.add(Node { opaque: true, ..Node::default() })
+        // Nothing is known about the values, not even that they may not be null.
+        self.arena.add(Node { opaque: true, nullable: true, ..Node::default() })
     }
 
     fn checks(&mut self, source: Source<'_>, path: &FieldPath<'_>) -> Option<Box<Checks>> {

@@ -56,7 +56,7 @@ fn check_default(
         return;
     }
     let before = problems.len();
-    embedded::validate_embedded(node, default, path, problems);
+    embedded::validate_embedded_at(node, default, path, problems);
     if problems.len() == before {
         validator.rebase(path);
         validator.validate(node, default, problems);

@@ -11,17 +11,49 @@ const NODES_MAX: usize = 50_000;
 const SINGLE: [&str; 3] = ["additionalProperties", "items", "not"];
 const LISTS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 
-pub(super) fn problems(source: Source<'_>, path: &FieldPath<'_>) -> Vec<FieldError> {
-    let mut walk = Walk { nodes: 0, problems: Vec::new() };
+/// Keywords that no structural schema has room for.
+const UNSUPPORTED: [(&str, &str); 7] = [
+    ("id", "id"),
+    ("$schema", "schema"),
+    ("$ref", "$ref"),
+    ("patternProperties", "patternProperties"),
+    ("dependencies", "dependencies"),
+    ("additionalItems", "additionalItems"),
+    ("definitions", "definitions"),
+];
+
+/// What a first look at a schema found.
+pub(super) struct Found {
+    /// Why nobody should look any further.
+    pub(super) problems: Vec<FieldError>,
+    /// A keyword because of which the schema is not structural at all.
+    pub(super) unsupported: Option<String>,
+}
+
+pub(super) fn look(source: Source<'_>, path: &FieldPath<'_>) -> Found {
+    let mut walk = Walk { nodes: 0, unsupported: None, problems: Vec::new() };
     walk.visit(source, path, 1);
     if walk.nodes > NODES_MAX {
         walk.problems = vec![FieldError::too_many(path, walk.nodes, NODES_MAX)];
     }
-    walk.problems
+    Found { problems: walk.problems, unsupported: walk.unsupported }
+}
+
+fn unsupported(source: Source<'_>) -> Option<String> {
+    if let Some((_, name)) = UNSUPPORTED.iter().find(|(key, _)| source.has(key)) {
+        return Some(format!("OpenAPIV3Schema '{name}' is not supported"));
+    }
+    if source.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
+        let detail = "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined";
+        return Some(detail.into());
+    }
+    let has_list = !source.list("items").is_empty();
+    has_list.then(|| "OpenAPIV3Schema 'items' must be a schema, but is an array".into())
 }
 
 struct Walk {
     nodes: usize,
+    unsupported: Option<String>,
     problems: Vec<FieldError>,
 }
 
@@ -35,6 +67,9 @@ impl Walk {
             let detail = format!("must not be nested more than {DEPTH_MAX} levels deep");
             self.problems.push(FieldError::forbidden(path, detail));
             return;
+        }
+        if self.unsupported.is_none() {
+            self.unsupported = unsupported(source);
         }
         for key in SINGLE {
             match source.get(key) {

@@ -42,8 +42,16 @@ fn checked(
     let Some(source) = Source::new(schema) else {
         return (None, vec![FieldError::required(path, "")]);
     };
-    let mut problems = limits::problems(source, path);
+    let found = limits::look(source, path);
+    let mut problems = found.problems;
     if !problems.is_empty() {
+        return (None, problems);
+    }
+    if let Some(unsupported) = found.unsupported {
+        openapi::check(source, path, &mut problems);
+        if problems.is_empty() {
+            problems.push(FieldError::invalid(path, "", unsupported));
+        }
         return (None, problems);
     }
     let mut builder = Builder::new(object_meta);
