@@ -5,4 +5,5 @@
 //! the only difference is where their [`schema::Schema`] comes from.
 
 pub mod patch;
+pub mod crd;
 pub mod schema;

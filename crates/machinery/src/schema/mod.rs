@@ -8,6 +8,22 @@
 pub mod gnostic;
 pub mod openapi;
 pub mod table;
+pub mod coerce;
+pub mod default;
+pub mod embedded;
+pub mod formats;
+mod go_text;
+pub mod pattern;
+pub mod prune;
+pub mod required;
+pub(crate) mod simple_path;
+pub mod structural;
+mod timestamp;
+pub mod unique;
+pub mod validate;
+
+#[cfg(test)]
+mod fuzz;
 
 use std::sync::Arc;
 
@@ -46,6 +62,46 @@ impl Arena {
         self.nodes.push(node);
         id
     }
+
+    /// Notes at every node which members have defaults and whether anything below has, so that defaulting skips
+    /// the rest. Call it when the arena is complete; without it defaulting works but looks everywhere.
+    pub fn index_defaults(&mut self) {
+        // A node is interesting when it, or a node it points at, is: one pass over reversed edges.
+        let mut parents: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];
+        let mut waiting: Vec<u32> = Vec::new();
+        let mut interesting = vec![false; self.nodes.len()];
+        for (index, node) in (0_u32..).zip(&self.nodes) {
+            let members = node.properties.iter().map(|(_, id)| *id);
+            for child in members.chain(node.additional).chain(node.items) {
+                if let Some(known) = parents.get_mut(child.0 as usize) {
+                    known.push(index);
+                }
+            }
+            if node.default.is_some() {
+                interesting[index as usize] = true;
+                waiting.push(index);
+            }
+        }
+        while let Some(index) = waiting.pop() {
+            for &parent in &parents[index as usize] {
+                if !std::mem::replace(&mut interesting[parent as usize], true) {
+                    waiting.push(parent);
+                }
+            }
+        }
+        for (index, interesting) in interesting.into_iter().enumerate() {
+            let has_default =
+                |id: &NodeId| self.nodes.get(id.0 as usize).is_some_and(|n| n.default.is_some());
+            self.nodes[index].defaults_below = if interesting {
+                let members = (0_u32..).zip(&self.nodes[index].properties);
+                DefaultsBelow::Some(
+                    members.filter(|(_, (_, id))| has_default(id)).map(|(at, _)| at).collect(),
+                )
+            } else {
+                DefaultsBelow::None
+            };
+        }
+    }
 }
 
 /// What a value at this place may look like.
@@ -80,6 +136,24 @@ pub struct Node {
     pub patch_merge_key: Option<SmolStr>,
     /// Value checks beyond the type; most nodes have none.
     pub checks: Option<Box<Checks>>,
+    /// The definition this node was made from (`io.k8s.api.apps.v1.DeploymentSpec`): decoding errors name it.
+    pub type_name: Option<SmolStr>,
+    /// Any JSON type, but objects inside have no known members: `additionalProperties: true` without a schema.
+    pub opaque: bool,
+    /// Where defaults are: see [`Arena::index_defaults`].
+    pub defaults_below: DefaultsBelow,
+}
+
+/// Where defaulting has something to do, at a node and below it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DefaultsBelow {
+    /// Nobody looked yet.
+    #[default]
+    Unknown,
+    /// Neither this node nor anything below it has a default.
+    None,
+    /// Something has; these properties (by position) have one themselves.
+    Some(Box<[u32]>),
 }
 
 /// The JSON type at a place.
@@ -146,6 +220,8 @@ pub struct Checks {
     pub any_of: Vec<NodeId>,
     pub one_of: Vec<NodeId>,
     pub not: Option<NodeId>,
+    /// No member beyond the named ones: `additionalProperties: false`.
+    pub no_additional: bool,
     /// `x-kubernetes-validations` as written; the CEL evaluator of a later issue compiles them.
     pub rules: Vec<Value>,
 }
