@@ -4,6 +4,12 @@
 //! Pure: no async, no clock, no randomness, no I/O. Built-in kinds and custom resources go through the same code;
 //! the only difference is where their [`schema::Schema`] comes from.
 
+pub mod age;
+pub mod continue_token;
+pub mod jsonpath;
 pub mod patch;
 pub mod crd;
 pub mod schema;
+
+#[cfg(test)]
+mod xorshift;

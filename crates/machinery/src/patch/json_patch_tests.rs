@@ -3,7 +3,7 @@
 use polder_model::{SmolStr, json};
 
 use super::*;
-use crate::patch::XorShift;
+use crate::xorshift::XorShift;
 
 /// Name, object, patch, and the result or the status class and text.
 const ROWS: &[(&str, &str, &str, &str)] = &[

@@ -3,8 +3,8 @@
 use polder_model::json;
 
 use super::*;
-use crate::patch::XorShift;
 use crate::schema::{Arena, Kind, Node, NodeId, PatchStrategy, Schema};
+use crate::xorshift::XorShift;
 
 /// Name, object, patch, and the result or the status class and text.
 const ROWS: &[(&str, &str, &str, &str)] = &[
