@@ -86,7 +86,7 @@ pub(crate) fn validate_schema(target: &Target, value: &Value, errors: &mut Vec<F
 fn check_kind(value: &mut Value, target: &Target) -> Result<(), Status> {
     let expected = target.api_version();
     match value.str_at(&["apiVersion"]) {
-        None | Some("") => value.set_at(&["apiVersion"], expected),
+        None | Some("") => value.set_at(&["apiVersion"], expected.clone()),
         Some(given) if given == expected => {}
         Some(given) => {
             return Err(Status::bad_request(format!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use polder_machinery::continue_token::ContinueToken;
 use polder_model::{FieldError, SmolStr, Status};
-use polder_store::{ListQuery, ObjectName, Plane, ReadError, Revision, StoredObject};
+use polder_store::{ListQuery, ObjectName, Plane, ReadError, StoredObject};
 
 use crate::context::{Query, RequestContext, invalid_options};
 use crate::definition::Target;
@@ -155,7 +155,7 @@ impl Registry {
         if let Some(token) = &options.continue_token {
             let token = ContinueToken::decode(token).map_err(|error| Status::bad_request(error.to_string()))?;
             query.after = Some(position(&token.start, target)?);
-            query.at = match u64::try_from(token.rv) {
+            query.at = match u64::try_from(token.revision) {
                 Ok(version) => Some(plane.revision(version)),
                 Err(_) => None,
             };
@@ -171,12 +171,12 @@ impl Registry {
         let continued = options.continue_token.is_some();
         let after = query.after.clone();
         let page = self.store.list(plane, query).await.map_err(|error| match error {
-            ReadError::Compacted { .. } if continued => expired_token(plane, after.as_ref(), target),
+            ReadError::Compacted { .. } if continued => expired_token(after.as_ref(), target),
             error => read_failed(plane, error),
         })?;
         let resource_version = plane.resource_version(page.revision);
         let last = page.objects.last().filter(|_| page.more);
-        let continue_token = last.map(|last| ContinueToken::new(resource_version, &start(&last.name, target)).encode());
+        let continue_token = last.map(|last| token(&last.name, target, resource_version));
         Ok(ListAnswer { objects: page.objects, resource_version, continue_token, remaining: page.remaining })
     }
 
@@ -190,12 +190,17 @@ impl Registry {
     }
 }
 
-/// The key suffix a continue token carries: relative to what is listed, and just past the last object.
-fn start(name: &ObjectName, target: &Target) -> String {
+fn token(last: &ObjectName, target: &Target, version: u64) -> String {
+    let version = i64::try_from(version).unwrap_or(i64::MAX);
+    ContinueToken::after(&position_text(last, target), version).encode()
+}
+
+/// The key suffix a continue token carries: relative to what is listed.
+fn position_text(name: &ObjectName, target: &Target) -> String {
     if target.definition.namespaced && target.namespace.is_empty() {
-        format!("{}/{}\0", name.namespace, name.name)
+        format!("{}/{}", name.namespace, name.name)
     } else {
-        format!("{}\0", name.name)
+        name.name.to_string()
     }
 }
 
@@ -212,19 +217,13 @@ fn position(start: &str, target: &Target) -> Result<ObjectName, Status> {
 }
 
 /// The state a continue token speaks of is gone; the answer carries a token that goes on at the newest state.
-fn expired_token(plane: &Plane, after: Option<&ObjectName>, target: &Target) -> Status {
+fn expired_token(after: Option<&ObjectName>, target: &Target) -> Status {
     let mut status = Status::expired(
         "The provided continue parameter is too old to display a consistent list result. You can start a new list \
          without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
          results. Continuing with the provided token results in an inconsistent list - objects that were created, \
          modified, or deleted between the time the first chunk was returned and now may show up in the list.",
     );
-    let _ = plane;
-    status.continue_token = after.map(|after| ContinueToken::inconsistent(&start(after, target)).encode());
+    status.continue_token = after.map(|after| ContinueToken::after(&position_text(after, target), -1).encode());
     status
-}
-
-/// The revision behind "not older than": used by watches.
-pub(crate) fn revision_of(plane: &Plane, version: u64) -> Revision {
-    plane.revision(version)
 }

@@ -39,7 +39,7 @@ impl Selection {
         let fields = fields.map_err(|error| Status::bad_request(error.to_string()))?;
         let mut lookups = Vec::new();
         for requirement in fields.requirements() {
-            let label = requirement.path();
+            let label = requirement.path.as_str();
             let lookup = lookup(target, label).ok_or_else(|| {
                 Status::bad_request(format!("field label not supported: {label}"))
             })?;

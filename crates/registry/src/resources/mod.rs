@@ -1,5 +1,8 @@
 //! Built-in kinds: what is special about each. One file a kind, one line below.
 
+pub(crate) mod layer;
+pub(crate) mod plane;
+
 use polder_model::GroupResource;
 
 use crate::behavior::Behavior;

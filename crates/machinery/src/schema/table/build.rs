@@ -64,6 +64,10 @@ pub(super) fn build(lines: &Lines<'_>) -> Result<BuiltinTypes, TableError> {
         });
     }
     let node_types = builder.node_types;
+    for (id, name) in &node_types {
+        builder.arena.nodes[id.0 as usize].type_name = Some(name.clone());
+    }
+    builder.arena.index_defaults();
     Ok(BuiltinTypes { arena: Arc::new(builder.arena), resources, types, names, node_types })
 }
 
