@@ -23,13 +23,13 @@ const RETRY: Duration = Duration::from_secs(1);
 const NAMESPACE_FINALIZER: &str = "kubernetes";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Chore {
+pub(crate) enum Chore {
     Namespace { plane: PlaneId, name: SmolStr },
     CustomResources { plane: PlaneId, crd: SmolStr },
 }
 
 /// The queue's two ends; the worker takes the receiving one.
-pub struct Chores {
+pub(crate) struct Chores {
     sender: mpsc::Sender<Chore>,
     receiver: parking_lot::Mutex<Option<mpsc::Receiver<Chore>>>,
 }

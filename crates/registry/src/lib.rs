@@ -18,6 +18,7 @@ pub mod status;
 pub mod watch;
 pub mod write;
 
+mod actions;
 mod custom;
 mod finalize;
 mod metadata;

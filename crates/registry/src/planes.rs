@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use polder_model::{PlaneId, SmolStr, Status, Value, json};
+use polder_model::{GroupVersion, PlaneId, SmolStr, Status, Value, json};
 use polder_store::{ForkSource, Limits, PlaneChange, Store};
 
 use crate::context::RequestContext;
 use crate::custom;
-use crate::definition::{ResourceDefinition, Target};
+use crate::definition::{ResourceDefinition, Subresource, Target};
 use crate::registry::{Registry, timestamp};
 use crate::resources::{layer, plane};
 use crate::status::plane_not_found;
@@ -31,7 +31,13 @@ pub(crate) fn definitions(store: &Store) -> Vec<Arc<ResourceDefinition>> {
             }],
         }});
         let definition = custom::definition(store, &crd, behavior);
-        Arc::new(definition.expect("our own kinds are well-formed"))
+        let mut definition = definition.expect("our own kinds are well-formed");
+        if kind == "Plane" {
+            let kind = GroupVersion::new(GROUP, VERSION).kind("Kubeconfig");
+            let (name, verbs) = (SmolStr::new_static("kubeconfig"), vec![SmolStr::new_static("create")]);
+            definition.versions[0].subresources.push(Subresource { name, kind, verbs, type_name: None });
+        }
+        Arc::new(definition)
     };
     vec![
         make("Plane", "planes", &["pl"], &plane::PLANE),

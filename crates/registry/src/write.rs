@@ -450,7 +450,7 @@ impl From<Status> for CreateError {
 }
 
 /// Whether the resource, or the subresource the target names, has a verb.
-pub(crate) fn check_verb(target: &Target, verb: &str) -> Result<(), Status> {
+pub fn check_verb(target: &Target, verb: &str) -> Result<(), Status> {
     let served = target.served();
     let allowed = match target.subresource.as_str() {
         "" => served.allows(verb),

@@ -1,1 +1,89 @@
-//! placeholder
+//! The server: TLS, routing to a plane, authentication, limits, answers and watch streams. Everything an answer says
+//! comes from the registry; nothing here knows how objects are kept.
+
+mod answer;
+mod body;
+mod connection;
+mod discovery;
+mod handler;
+mod health;
+mod limits;
+mod metrics;
+mod negotiate;
+mod openapi;
+mod present;
+mod stream;
+mod subresource;
+mod table;
+
+pub mod chain;
+pub mod pki;
+pub mod route;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use polder_auth::authn::Authenticators;
+use polder_model::{SmolStr, Value, json};
+use polder_registry::Registry;
+use tokio_util::sync::CancellationToken;
+
+pub use connection::{Server, ServerError};
+pub use pki::{Pki, PkiError};
+
+/// The Kubernetes version whose API this is.
+pub const KUBERNETES_VERSION: &str = "v1.35.8";
+
+/// What every request needs.
+pub struct State {
+    pub registry: Arc<Registry>,
+    pub authenticators: Authenticators,
+    pub pki: Pki,
+    /// Domains whose subdomains are planes.
+    pub base_domains: Vec<SmolStr>,
+    gates: Arc<limits::Gates>,
+    metrics: metrics::Metrics,
+    /// No longer ready: new requests go elsewhere, old ones finish.
+    draining: AtomicBool,
+    /// Watches end now.
+    stopping: CancellationToken,
+}
+
+impl State {
+    pub fn new(
+        registry: Arc<Registry>,
+        authenticators: Authenticators,
+        pki: Pki,
+        base_domains: Vec<SmolStr>,
+    ) -> State {
+        State {
+            registry,
+            authenticators,
+            pki,
+            base_domains,
+            gates: Arc::default(),
+            metrics: metrics::Metrics::new(),
+            draining: AtomicBool::new(false),
+            stopping: CancellationToken::new(),
+        }
+    }
+
+    pub(crate) fn draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+}
+
+/// What `/version` says.
+fn version() -> Value {
+    let numbers: Vec<&str> = KUBERNETES_VERSION.trim_start_matches('v').split('.').collect();
+    let number = |index: usize| *numbers.get(index).unwrap_or(&"0");
+    json!({
+        "major": (number(0)), "minor": (number(1)),
+        "emulationMajor": (number(0)), "emulationMinor": (number(1)),
+        "minCompatibilityMajor": (number(0)), "minCompatibilityMinor": "34",
+        "gitVersion": (format!("{KUBERNETES_VERSION}+polder-{}", env!("CARGO_PKG_VERSION"))),
+        "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none", "compiler": "rustc",
+        "platform": (format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH)),
+    })
+}

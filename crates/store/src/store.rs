@@ -337,6 +337,11 @@ impl Store {
         answer.await.map_err(|_| CommitError::Closed)
     }
 
+    /// Whether writes can be made: the committer is there.
+    pub fn is_running(&self) -> bool {
+        !self.jobs.is_closed()
+    }
+
     /// Finishes what is queued and stops the committer.
     pub fn close(&self) {
         self.shared.feed.end_all();

@@ -1,0 +1,152 @@
+//! Writing answers: status codes, headers, JSON or YAML, pretty or compressed.
+
+use std::io::Write as _;
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{HeaderMap, Response, StatusCode};
+use polder_model::value::write_string;
+use polder_model::{Status, Value};
+
+use crate::body::AnswerBody;
+use crate::negotiate::Media;
+
+pub(crate) type Answer = Response<AnswerBody>;
+
+/// Smaller answers are sent as they are.
+const GZIP_BYTES_MIN: usize = 128 * 1024;
+
+/// How this client wants its answers, beside their content.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Style {
+    pub(crate) media: Media,
+    pub(crate) pretty: bool,
+    pub(crate) gzip: bool,
+}
+
+impl Style {
+    pub(crate) fn new(media: Media, headers: &HeaderMap, pretty_query: Option<&str>) -> Style {
+        let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let browser = ["curl", "Wget", "Mozilla/5.0"].iter().any(|name| agent.starts_with(name));
+        let encodings = headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
+        let gzip = encodings.unwrap_or_default().split(',').any(|one| one.trim().starts_with("gzip"));
+        let pretty = match pretty_query {
+            Some(text) => !matches!(text, "false" | "0"),
+            None => browser,
+        };
+        Style { media, pretty, gzip }
+    }
+
+    pub(crate) const PLAIN: Style = Style { media: Media::Json, pretty: false, gzip: false };
+}
+
+/// An answer with a JSON document that is already written, without its final line break.
+pub(crate) fn json_bytes(code: StatusCode, mut json: Vec<u8>, style: Style) -> Answer {
+    if style.media == Media::Yaml || style.pretty {
+        // A document we wrote ourselves parses.
+        let value = Value::parse(&json).unwrap_or_default();
+        json = match style.media {
+            Media::Yaml => serde_saphyr::to_string(&value).unwrap_or_default().into_bytes(),
+            Media::Json => {
+                let mut pretty = Vec::with_capacity(json.len() * 2);
+                write_pretty(&value, 0, &mut pretty);
+                pretty
+            }
+        };
+    }
+    if style.media == Media::Json {
+        json.push(b'\n');
+    }
+    let mut answer = Response::new(AnswerBody::empty());
+    *answer.status_mut() = code;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(style.media.content_type()));
+    if style.gzip && json.len() > GZIP_BYTES_MIN {
+        json = gzip(&json);
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+    *answer.body_mut() = AnswerBody::whole(json);
+    answer
+}
+
+pub(crate) fn json(code: StatusCode, value: &Value, style: Style) -> Answer {
+    json_bytes(code, value.to_vec(), style)
+}
+
+/// A failure, as clients of the API expect it.
+pub(crate) fn failure(status: &Status, style: Style) -> Answer {
+    let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut answer = json(code, &status.to_value(), style);
+    let retry = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    if retry > 0 {
+        answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry));
+    }
+    answer
+}
+
+pub(crate) fn text(code: StatusCode, text: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(AnswerBody::whole(text));
+    *answer.status_mut() = code;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    answer.headers_mut().insert(header::CONTENT_TYPE, plain);
+    answer.headers_mut().insert("X-Content-Type-Options", HeaderValue::from_static("nosniff"));
+    answer
+}
+
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(bytes.len() / 4), flate2::Compression::fast());
+    // Writing into memory does not fail.
+    encoder.write_all(bytes).and_then(|()| encoder.finish()).unwrap_or_default()
+}
+
+/// JSON with two spaces a level, as Go indents it.
+fn write_pretty(value: &Value, depth: usize, out: &mut Vec<u8>) {
+    let indent = |depth: usize, out: &mut Vec<u8>| {
+        out.push(b'\n');
+        out.extend(std::iter::repeat_n(b' ', depth * 2));
+    };
+    match value {
+        Value::Array(items) if !items.is_empty() => {
+            out.push(b'[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                indent(depth + 1, out);
+                write_pretty(item, depth + 1, out);
+            }
+            indent(depth, out);
+            out.push(b']');
+        }
+        Value::Object(object) if !object.is_empty() => {
+            out.push(b'{');
+            for (index, (key, member)) in object.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                indent(depth + 1, out);
+                write_string(key, out);
+                out.extend_from_slice(b": ");
+                write_pretty(member, depth + 1, out);
+            }
+            indent(depth, out);
+            out.push(b'}');
+        }
+        other => other.write(out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_model::json;
+
+    #[test]
+    fn pretty_json() {
+        let mut out = Vec::new();
+        write_pretty(&json!({"a": [1, {}], "b": {"c": "d"}, "e": []}), 0, &mut out);
+        let expected = "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": {\n    \"c\": \"d\"\n  },\n  \"e\": []\n}";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+}

@@ -1,0 +1,154 @@
+//! The life of a request, in order. Each step either answers or hands on what it found out.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use http::header::{self, HeaderValue};
+use http::{HeaderMap, Request};
+use hyper::body::Incoming;
+use polder_auth::UserInfo;
+use polder_auth::authn::Credentials;
+use polder_model::{PlaneId, Status};
+use polder_registry::status::plane_not_found;
+use polder_registry::{Query, RequestContext};
+use polder_store::Plane;
+
+use crate::State;
+use crate::answer::{self, Answer};
+use crate::handler::{Call, fallback_style, verb};
+use crate::limits::Kind;
+use crate::route::{Route, parse_query};
+
+/// What the connection knows about its other end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Peer {
+    /// The client's verified certificate.
+    pub(crate) certificate: Option<Vec<u8>>,
+    /// The host name asked for in the TLS handshake.
+    pub(crate) server_name: Option<String>,
+}
+
+/// Answers a request. Always: failures are answers too.
+pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: Request<Incoming>) -> Answer {
+    let started = Instant::now();
+    let audit_id = audit_id(request.headers());
+    let style = fallback_style(request.headers());
+    let query = Query::new(parse_query(request.uri().query().unwrap_or_default()));
+    let host = host(&request);
+    let route = Route::parse(request.uri().path(), &host, &state.base_domains);
+    let label = route.as_ref().map_or("OTHER", |route| verb(request.method(), route, &query));
+
+    let outcome = async {
+        drained(&state)?;
+        let route = route.map_err(|_| Status::path_not_found())?;
+        let user = authenticated(&state, &peer, request.headers())?;
+        let plane = plane(&state, &peer, &route, &user)?;
+        let default = &state.registry.options.default_limits;
+        let pass = state.gates.enter(&plane, default, Kind::Request)?;
+        touch(&state, &plane);
+        let prefix = prefix(request.uri().path(), &route);
+        let context = Arc::new(RequestContext::new(plane, user));
+        let (parts, body) = request.into_parts();
+        let call = Call {
+            state: state.clone(),
+            context: context.clone(),
+            route,
+            method: parts.method,
+            headers: parts.headers,
+            query,
+            body: Some(body),
+            pass: Some(pass),
+            prefix,
+        };
+        let mut answer = call.answer().await.unwrap_or_else(|status| answer::failure(&status, style));
+        warn(&context, &mut answer);
+        Ok(answer)
+    };
+    let mut answer = outcome.await.unwrap_or_else(|status: Status| answer::failure(&status, style));
+    let headers = answer.headers_mut();
+    headers.insert("Audit-Id", audit_id);
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    state.metrics.answered(label, answer.status().as_u16(), started.elapsed());
+    answer
+}
+
+/// A server that is going away takes nothing new.
+fn drained(state: &State) -> Result<(), Status> {
+    if state.stopping.is_cancelled() {
+        return Err(Status::unavailable("the server is shutting down").with_retry_after(1));
+    }
+    Ok(())
+}
+
+fn authenticated(state: &State, peer: &Peer, headers: &HeaderMap) -> Result<UserInfo, Status> {
+    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let bearer = bearer.and_then(|value| {
+        let (scheme, token) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    });
+    let credentials = Credentials { certificate: peer.certificate.as_deref(), bearer_token: bearer };
+    state.authenticators.authenticate(credentials).map_err(|_| Status::unauthorized())
+}
+
+/// The plane a request is for. To somebody who belongs to one plane, the others do not exist.
+fn plane(state: &State, peer: &Peer, route: &Route, user: &UserInfo) -> Result<Arc<Plane>, Status> {
+    let store = &state.registry.store;
+    let plane = match &route.plane {
+        None => store.plane_by_id(PlaneId::CORE).ok_or_else(|| plane_not_found("core"))?,
+        Some(name) => {
+            let found = store.plane(name.as_str()).ok_or_else(|| plane_not_found(name.as_str()))?;
+            if user.home.is_some_and(|home| home != found.id) {
+                return Err(plane_not_found(name.as_str()));
+            }
+            found
+        }
+    };
+    // A connection made for one plane's host name carries no requests for another's.
+    let by_name = peer.server_name.as_deref().and_then(|name| {
+        crate::route::plane_of_host(name, &state.base_domains)
+    });
+    if by_name.is_some_and(|name| name != plane.name) {
+        return Err(Status::untyped(421, "this connection was made for another host name"));
+    }
+    Ok(plane)
+}
+
+fn touch(state: &State, plane: &Plane) {
+    let now = u64::try_from((state.registry.options.clock)()).unwrap_or_default();
+    plane.usage.last_activity.store(now, Ordering::Relaxed);
+}
+
+/// What the client put in front of paths in its plane: nothing when it came by host name.
+fn prefix(path: &str, route: &Route) -> String {
+    match &route.plane {
+        Some(plane) if path.starts_with("/clusters/") => format!("/clusters/{plane}"),
+        _ => String::new(),
+    }
+}
+
+fn host(request: &Request<Incoming>) -> String {
+    let named = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
+    let authority = request.uri().authority().map(http::uri::Authority::as_str);
+    authority.or(named).unwrap_or_default().to_ascii_lowercase()
+}
+
+/// The client's id for the request, or one of ours.
+fn audit_id(headers: &HeaderMap) -> HeaderValue {
+    let given = headers.get("Audit-ID").filter(|value| value.len() <= 64);
+    given.cloned().unwrap_or_else(|| {
+        let id = uuid::Uuid::new_v4().to_string();
+        HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static(""))
+    })
+}
+
+/// Tells the client what it should know although the request worked.
+fn warn(context: &RequestContext, answer: &mut Answer) {
+    for text in context.take_warnings() {
+        let clean: String = text.chars().filter(|char| !char.is_control()).take(256).collect();
+        let quoted = clean.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            answer.headers_mut().append(header::WARNING, value);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Connections: accept, handshake, speak HTTP/1.1 or HTTP/2 as agreed, and stop in good order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::State;
+use crate::chain::{self, Peer};
+use crate::pki::PkiError;
+
+/// A client that does not finish its handshake in time is dropped.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+/// A client that does not finish its request head in time is dropped.
+const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+/// Watches a client may have open on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 1_000;
+/// How long requests in flight may take to finish when the server stops.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error("cannot listen on {address}: is another server using it?")]
+    Listen { address: SocketAddr, #[source] source: std::io::Error },
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+}
+
+/// A server that listens.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Server {
+    pub async fn bind(address: SocketAddr) -> Result<Server, ServerError> {
+        let listen = |source| ServerError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        Ok(Server { listener, address })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until told to stop; then readiness goes first, watches end, requests finish, connections close.
+    pub async fn run(self, state: Arc<State>, stop: CancellationToken) -> Result<(), ServerError> {
+        let acceptor = TlsAcceptor::from(Arc::new(state.pki.tls()?));
+        let connections = TaskTracker::new();
+        let closing = CancellationToken::new();
+        let mut sweep = tokio::time::interval(Duration::from_secs(10));
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                _ = sweep.tick() => state.gates.sweep(),
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => {
+                        let (acceptor, state, closing) = (acceptor.clone(), state.clone(), closing.clone());
+                        connections.spawn(connection(acceptor, stream, state, closing));
+                    }
+                    Err(error) => {
+                        // Out of file descriptors, most likely: wait for some to close.
+                        tracing::warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                }
+            }
+        }
+        state.draining.store(true, Ordering::Relaxed);
+        drop(self.listener);
+        closing.cancel();
+        state.stopping.cancel();
+        connections.close();
+        if tokio::time::timeout(DRAIN_PATIENCE, connections.wait()).await.is_err() {
+            tracing::warn!("some requests did not finish in time");
+        }
+        Ok(())
+    }
+}
+
+async fn connection(acceptor: TlsAcceptor, stream: TcpStream, state: Arc<State>, closing: CancellationToken) {
+    stream.set_nodelay(true).ok();
+    let handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream));
+    let Ok(Ok(stream)) = handshake.await else { return };
+    let (_, session) = stream.get_ref();
+    let peer = Arc::new(Peer {
+        certificate: session.peer_certificates().and_then(|chain| chain.first()).map(|first| first.to_vec()),
+        server_name: session.server_name().map(str::to_ascii_lowercase),
+    });
+    let http2 = session.alpn_protocol() == Some(b"h2");
+    let outcome = if http2 {
+        serve_http2(stream, state, peer, closing).await
+    } else {
+        serve_http1(stream, state, peer, closing).await
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+async fn serve_http1(
+    stream: TlsStream<TcpStream>,
+    state: Arc<State>,
+    peer: Arc<Peer>,
+    closing: CancellationToken,
+) -> Result<(), hyper::Error> {
+    let service = service_fn(move |request| {
+        let (state, peer) = (state.clone(), peer.clone());
+        async move { Ok::<_, std::convert::Infallible>(chain::serve(state, peer, request).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE);
+    let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    tokio::pin!(connection);
+    tokio::select! {
+        outcome = connection.as_mut() => return outcome,
+        () = closing.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await
+}
+
+async fn serve_http2(
+    stream: TlsStream<TcpStream>,
+    state: Arc<State>,
+    peer: Arc<Peer>,
+    closing: CancellationToken,
+) -> Result<(), hyper::Error> {
+    let service = service_fn(move |request| {
+        let (state, peer) = (state.clone(), peer.clone());
+        async move { Ok::<_, std::convert::Infallible>(chain::serve(state, peer, request).await) }
+    });
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .initial_stream_window_size(256 * 1024)
+        .initial_connection_window_size(1024 * 1024)
+        .max_header_list_size(64 * 1024)
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(20));
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    tokio::select! {
+        outcome = connection.as_mut() => return outcome,
+        () = closing.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await
+}

@@ -1,0 +1,398 @@
+//! From a routed, authenticated request to an answer: resources by verb, documents, probes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{HeaderMap, Method, StatusCode};
+use polder_model::{GroupKind, SmolStr, Status, Value, json, value};
+use polder_registry::context::WriteOptions;
+use polder_registry::decode::Document;
+use polder_registry::delete::{DeleteAnswer, DeleteOptions};
+use polder_registry::list::{ListAnswer, ListOptions};
+use polder_registry::watch::WatchOptions;
+use polder_registry::write::PatchKind;
+use polder_registry::{Query, RequestContext, Target};
+
+use crate::answer::{self, Answer, Style};
+use crate::body;
+use crate::limits::{Kind, Pass};
+use crate::negotiate::{self, Form, Media};
+use crate::present::Presenter;
+use crate::route::{Request, ResourcePath, Route};
+use crate::stream;
+use crate::table::IncludeObject;
+use crate::{State, discovery, openapi};
+
+const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
+
+/// A request past routing, authentication and limits.
+pub(crate) struct Call {
+    pub(crate) state: Arc<State>,
+    pub(crate) context: Arc<RequestContext>,
+    pub(crate) route: Route,
+    pub(crate) method: Method,
+    pub(crate) headers: HeaderMap,
+    pub(crate) query: Query,
+    /// Taken by whoever reads it.
+    pub(crate) body: Option<hyper::body::Incoming>,
+    /// The place this request holds; a watch changes it for another.
+    pub(crate) pass: Option<Pass>,
+    /// What clients put in front of paths in this plane.
+    pub(crate) prefix: String,
+}
+
+impl Call {
+    pub(crate) async fn answer(self) -> Result<Answer, Status> {
+        match self.route.request() {
+            Request::Resource(path) => self.resource(path).await,
+            Request::Groups { core } => self.groups(core).await,
+            Request::Group(group) => {
+                self.authorize_path().await?;
+                let catalog = self.state.registry.catalog(&self.context.plane).await?;
+                let found = discovery::group(&catalog, &group).ok_or_else(Status::path_not_found)?;
+                Ok(answer::json(StatusCode::OK, &found, self.style()?))
+            }
+            Request::GroupVersion { group, version } => {
+                self.authorize_path().await?;
+                let catalog = self.state.registry.catalog(&self.context.plane).await?;
+                let found = discovery::resource_list(&catalog, &group, &version);
+                let found = found.ok_or_else(Status::path_not_found)?;
+                Ok(answer::json(StatusCode::OK, &found, self.style()?))
+            }
+            Request::Other(path) => self.other(&path).await,
+        }
+    }
+
+    /// The style of answers that are documents of their own and have no other form.
+    fn style(&self) -> Result<Style, Status> {
+        let accepted = negotiate::accept(self.header(header::ACCEPT))?;
+        Ok(Style::new(accepted.media, &self.headers, self.query.get("pretty")))
+    }
+
+    fn header(&self, name: header::HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    async fn authorize_path(&self) -> Result<(), Status> {
+        let verb = self.method.as_str().to_ascii_lowercase();
+        let verb = if verb == "head" { "get".into() } else { verb };
+        self.state.registry.authorize_path(&self.context, &verb, &self.route.path()).await?;
+        if matches!(self.method, Method::GET | Method::HEAD) { Ok(()) } else { Err(Status::method_not_allowed()) }
+    }
+
+    async fn groups(self, core: bool) -> Result<Answer, Status> {
+        self.authorize_path().await?;
+        let catalog = self.state.registry.catalog(&self.context.plane).await?;
+        let accepted = negotiate::accept(self.header(header::ACCEPT))?;
+        if accepted.form == Form::Discovery {
+            let tag = self.header(header::IF_NONE_MATCH);
+            return Ok(discovery::aggregated(&catalog, core, tag));
+        }
+        let document = if core {
+            discovery::core_versions(self.header(header::HOST).unwrap_or_default())
+        } else {
+            discovery::group_list(&catalog)
+        };
+        Ok(answer::json(StatusCode::OK, &document, self.style()?))
+    }
+
+    async fn other(self, path: &str) -> Result<Answer, Status> {
+        self.authorize_path().await?;
+        let registry = &self.state.registry;
+        if let Some(probe) = crate::health::answer(&self.state, path, &self.query) {
+            return Ok(probe);
+        }
+        match path {
+            "" => Ok(answer::json(StatusCode::OK, &paths(), self.style()?)),
+            "/version" => Ok(answer::json(StatusCode::OK, &crate::version(), self.style()?)),
+            "/metrics" => {
+                let text = self.state.metrics.scrape(registry, &self.state.gates);
+                let mut answer = answer::text(StatusCode::OK, text);
+                let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+                answer.headers_mut().insert(header::CONTENT_TYPE, kind);
+                Ok(answer)
+            }
+            "/openapi/v2" => {
+                let catalog = registry.catalog(&self.context.plane).await?;
+                Ok(openapi::v2(&catalog, &self.headers))
+            }
+            "/openapi/v3" => {
+                let catalog = registry.catalog(&self.context.plane).await?;
+                Ok(answer::json(StatusCode::OK, &openapi::v3_index(&catalog, &self.prefix), self.style()?))
+            }
+            _ => {
+                if let Some(path) = path.strip_prefix("/openapi/v3/") {
+                    let catalog = registry.catalog(&self.context.plane).await?;
+                    let hash = self.query.get("hash");
+                    if let Some(found) = openapi::v3(&catalog, path, hash, &self.prefix, &self.headers) {
+                        return Ok(found);
+                    }
+                }
+                Ok(answer::text(StatusCode::NOT_FOUND, "404 page not found\n"))
+            }
+        }
+    }
+
+    async fn resource(self, path: ResourcePath) -> Result<Answer, Status> {
+        let found = self
+            .state
+            .registry
+            .resolve(&self.context.plane, &path.group, &path.version, &path.resource)
+            .await?;
+        let Some((definition, version)) = found else {
+            // Whoever may not look learns nothing about what is there.
+            let verb = self.method.as_str().to_ascii_lowercase();
+            self.state.registry.authorize_path(&self.context, &verb, &self.route.path()).await?;
+            return Err(Status::path_not_found());
+        };
+        if path.namespace.is_empty() && definition.namespaced && !path.name.is_empty() {
+            return Err(Status::path_not_found());
+        }
+        if !path.namespace.is_empty() && !definition.namespaced {
+            return Err(Status::path_not_found());
+        }
+        let target = Target {
+            definition,
+            version,
+            namespace: path.namespace,
+            name: path.name,
+            subresource: path.subresource,
+        };
+        if let Some(warning) = &target.served().deprecation {
+            self.context.warn(warning.clone());
+        }
+        if !target.subresource.is_empty() {
+            if target.served().subresource(&target.subresource).is_none() {
+                return Err(Status::path_not_found());
+            }
+            if crate::subresource::is_special(&target) {
+                return crate::subresource::answer(self, target).await;
+            }
+        }
+        let watch = path.watch_prefix || self.query.flag("watch");
+        match (self.method.clone(), target.name.is_empty()) {
+            (Method::GET | Method::HEAD, _) if watch && target.subresource.is_empty() => self.watch(target).await,
+            (Method::GET | Method::HEAD, true) => self.list(target).await,
+            (Method::GET | Method::HEAD, false) => self.get(target).await,
+            (Method::POST, true) => self.create(target).await,
+            (Method::PUT, false) => self.update(target).await,
+            (Method::PATCH, false) => self.patch(target).await,
+            (Method::DELETE, false) => self.delete(target).await,
+            (Method::DELETE, true) => self.delete_collection(target).await,
+            _ => Err(Status::method_not_allowed()),
+        }
+    }
+
+    async fn get(self, target: Target) -> Result<Answer, Status> {
+        let (style, form) = self.negotiated(&target)?;
+        polder_registry::write::check_verb(&target, "get")?;
+        let version = self.query.get("resourceVersion").unwrap_or_default();
+        let found = self.state.registry.get(&self.context, &target, version).await?;
+        let json = self.presenter(&target, form)?.object(found.body)?;
+        Ok(answer::json_bytes(StatusCode::OK, json, style))
+    }
+
+    async fn list(self, target: Target) -> Result<Answer, Status> {
+        let (style, form) = self.negotiated(&target)?;
+        polder_registry::write::check_verb(&target, "list")?;
+        let options = ListOptions::from_query(&self.query, &target)?;
+        let found = self.state.registry.list(&self.context, &target, &options).await?;
+        let json = self.presenter(&target, form)?.list(&found)?;
+        Ok(answer::json_bytes(StatusCode::OK, json, style))
+    }
+
+    async fn watch(mut self, target: Target) -> Result<Answer, Status> {
+        let (_, form) = self.negotiated(&target)?;
+        let options = WatchOptions::from_query(&self.query, &target)?;
+        let include = IncludeObject::parse(self.query.get("includeObject"))?;
+        let default = &self.state.registry.options.default_limits;
+        let pass = self.state.gates.enter(&self.context.plane, default, Kind::Watch)?;
+        self.pass = None;
+        let watch = self.state.registry.watch(self.context.clone(), &target, &options).await?;
+        Ok(stream::answer(self.state.clone(), watch, form, include, pass))
+    }
+
+    async fn create(mut self, target: Target) -> Result<Answer, Status> {
+        let (style, form) = self.negotiated(&target)?;
+        let options = WriteOptions::from_query(&self.query, "CreateOptions")?;
+        let document = self.document().await?;
+        let made = self.state.registry.create(&self.context, &target, document, &options).await?;
+        let json = self.presenter(&target, form)?.object(made.body)?;
+        Ok(answer::json_bytes(StatusCode::CREATED, json, style))
+    }
+
+    async fn update(mut self, target: Target) -> Result<Answer, Status> {
+        let (style, form) = self.negotiated(&target)?;
+        let options = WriteOptions::from_query(&self.query, "UpdateOptions")?;
+        let document = self.document().await?;
+        let made = self.state.registry.update(&self.context, &target, document, &options).await?;
+        let code = if made.created { StatusCode::CREATED } else { StatusCode::OK };
+        let json = self.presenter(&target, form)?.object(made.body)?;
+        Ok(answer::json_bytes(code, json, style))
+    }
+
+    async fn patch(mut self, target: Target) -> Result<Answer, Status> {
+        let (style, form) = self.negotiated(&target)?;
+        let options = WriteOptions::from_query(&self.query, "PatchOptions")?;
+        let kind = match self.media() {
+            "application/json-patch+json" => PatchKind::Json,
+            "application/merge-patch+json" => PatchKind::Merge,
+            "application/strategic-merge-patch+json" => PatchKind::Strategic,
+            _ => return Err(Status::unsupported_media_type(patch_types(&target))),
+        };
+        if self.query.flag("force") {
+            let error = polder_model::FieldError::forbidden("force", "may not be specified for non-apply patch");
+            let kind = GroupKind { group: "meta.k8s.io".into(), kind: "PatchOptions".into() };
+            return Err(Status::invalid(&kind, "", &[error]));
+        }
+        let bytes = self.take_body().await?;
+        let parsed = value::parse(&bytes).map_err(|error| {
+            Status::bad_request(format!("error decoding patch: {error}"))
+        })?;
+        let patch = Document { value: parsed.value, duplicates: parsed.duplicates };
+        let made = self.state.registry.patch(&self.context, &target, kind, &patch, &options).await?;
+        let json = self.presenter(&target, form)?.object(made.body)?;
+        Ok(answer::json_bytes(StatusCode::OK, json, style))
+    }
+
+    async fn delete(mut self, target: Target) -> Result<Answer, Status> {
+        let (style, form) = self.negotiated(&target)?;
+        let options = self.delete_options().await?;
+        let json = match self.state.registry.delete(&self.context, &target, &options).await? {
+            DeleteAnswer::Gone(status) => status.to_vec(),
+            DeleteAnswer::Object(body) => self.presenter(&target, form)?.object(body)?,
+        };
+        Ok(answer::json_bytes(StatusCode::OK, json, style))
+    }
+
+    async fn delete_collection(mut self, target: Target) -> Result<Answer, Status> {
+        let (style, form) = self.negotiated(&target)?;
+        let list = ListOptions::from_query(&self.query, &target)?;
+        let options = self.delete_options().await?;
+        let registry = &self.state.registry;
+        let (objects, resource_version) =
+            registry.delete_collection(&self.context, &target, &list, &options).await?;
+        let list = ListAnswer { objects, resource_version, continue_token: None, remaining: None };
+        let json = self.presenter(&target, form)?.list(&list)?;
+        Ok(answer::json_bytes(StatusCode::OK, json, style))
+    }
+
+    async fn delete_options(&mut self) -> Result<DeleteOptions, Status> {
+        let bytes = self.take_body().await?;
+        let body = if bytes.is_empty() { None } else { Some(self.parse(&bytes)?.value) };
+        DeleteOptions::read(body.as_ref(), &self.query)
+    }
+
+    /// How this answer is written, and in which form. Questions have no metadata to make a table of.
+    fn negotiated(&self, target: &Target) -> Result<(Style, Form), Status> {
+        let accepted = negotiate::accept(self.header(header::ACCEPT))?;
+        let transforms = matches!(accepted.form, Form::Table { .. } | Form::Metadata { .. });
+        if transforms && !target.served().allows("get") && !target.served().allows("list") {
+            return Err(Status::not_acceptable(&[JSON, YAML, "application/vnd.kubernetes.protobuf"]));
+        }
+        let form = if accepted.form == Form::Discovery { Form::Whole } else { accepted.form };
+        Ok((Style::new(accepted.media, &self.headers, self.query.get("pretty")), form))
+    }
+
+    pub(crate) fn presenter<'a>(&'a self, target: &'a Target, form: Form) -> Result<Presenter<'a>, Status> {
+        Ok(Presenter {
+            registry: &self.state.registry,
+            context: &self.context,
+            target,
+            form,
+            include: IncludeObject::parse(self.query.get("includeObject"))?,
+        })
+    }
+
+    fn media(&self) -> &str {
+        let content_type = self.header(header::CONTENT_TYPE).unwrap_or_default();
+        content_type.split(';').next().unwrap_or_default().trim()
+    }
+
+    pub(crate) async fn take_body(&mut self) -> Result<Bytes, Status> {
+        match self.body.take() {
+            Some(body) => body::read(body).await,
+            None => Ok(Bytes::new()),
+        }
+    }
+
+    pub(crate) async fn document(&mut self) -> Result<Document, Status> {
+        let bytes = self.take_body().await?;
+        self.parse(&bytes)
+    }
+
+    fn parse(&self, bytes: &[u8]) -> Result<Document, Status> {
+        match self.media() {
+            "" | JSON => {
+                let parsed = value::parse(bytes).map_err(|error| {
+                    Status::bad_request(format!(
+                        "couldn't get version/kind; json parse error: {error}"
+                    ))
+                })?;
+                Ok(Document { value: parsed.value, duplicates: parsed.duplicates })
+            }
+            YAML => {
+                let value = parse_yaml(bytes)?;
+                Ok(Document { value, duplicates: Vec::new() })
+            }
+            _ => Err(Status::unsupported_media_type(&[JSON, YAML])),
+        }
+    }
+}
+
+/// YAML as API bodies use it: 1.1 booleans, no duplicate keys, bounded.
+fn parse_yaml(bytes: &[u8]) -> Result<Value, Status> {
+    let text = std::str::from_utf8(bytes).map_err(|error| Status::bad_request(error.to_string()))?;
+    serde_saphyr::from_str(text)
+        .map_err(|error| Status::bad_request(format!("error converting YAML to JSON: {error}")))
+}
+
+fn patch_types(target: &Target) -> &'static [&'static str] {
+    if target.definition.is_custom() {
+        &["application/json-patch+json", "application/merge-patch+json"]
+    } else {
+        &["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"]
+    }
+}
+
+/// What `/` answers.
+fn paths() -> Value {
+    let paths = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
+    let paths: Vec<Value> = paths.iter().map(|path| Value::from(*path)).collect();
+    json!({"paths": paths})
+}
+
+/// The verb of a request, for metrics: one of a fixed set.
+pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static str {
+    let named = match route.request() {
+        Request::Resource(path) => {
+            if path.watch_prefix || query.flag("watch") {
+                return "WATCH";
+            }
+            !path.name.is_empty()
+        }
+        _ => true,
+    };
+    match (method.as_str(), named) {
+        ("GET" | "HEAD", false) => "LIST",
+        ("GET" | "HEAD", true) => "GET",
+        ("POST", _) => "POST",
+        ("PUT", _) => "PUT",
+        ("PATCH", _) => "PATCH",
+        ("DELETE", false) => "DELETECOLLECTION",
+        ("DELETE", true) => "DELETE",
+        _ => "OTHER",
+    }
+}
+
+/// For error answers before anything was negotiated.
+pub(crate) fn fallback_style(headers: &HeaderMap) -> Style {
+    Style { gzip: false, ..Style::new(Media::Json, headers, None) }
+}
+
+/// The name of a plane in messages and logs.
+pub(crate) fn plane_label(context: &RequestContext) -> SmolStr {
+    SmolStr::new(context.plane.name.as_str())
+}

@@ -1,0 +1,88 @@
+//! Prometheus metrics, with upstream's names where there is one.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use polder_registry::Registry;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry as MetricRegistry;
+
+use crate::limits::Gates;
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(crate) struct RequestLabels {
+    pub(crate) verb: &'static str,
+    pub(crate) code: u16,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct VerbLabel {
+    verb: &'static str,
+}
+
+pub(crate) struct Metrics {
+    exposed: MetricRegistry,
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<VerbLabel, Histogram>,
+    in_flight: Gauge,
+    watches: Gauge,
+    planes: Gauge,
+    revision: Gauge<i64>,
+    cache_bytes: Gauge,
+    watch_events: Counter<u64, AtomicU64>,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Metrics {
+        let histogram = || Histogram::new(exponential_buckets(0.000_25, 4.0, 9));
+        let mut metrics = Metrics {
+            exposed: MetricRegistry::default(),
+            requests: Family::default(),
+            durations: Family::new_with_constructor(histogram),
+            in_flight: Gauge::default(),
+            watches: Gauge::default(),
+            planes: Gauge::default(),
+            revision: Gauge::default(),
+            cache_bytes: Gauge::default(),
+            watch_events: Counter::default(),
+        };
+        let exposed = &mut metrics.exposed;
+        exposed.register("apiserver_request", "Requests by verb and code", metrics.requests.clone());
+        exposed.register("apiserver_request_duration_seconds", "Time to answer", metrics.durations.clone());
+        exposed.register("apiserver_current_inflight_requests", "Requests being answered", metrics.in_flight.clone());
+        exposed.register("apiserver_longrunning_requests", "Open watches", metrics.watches.clone());
+        exposed.register("apiserver_watch_events", "Events sent to watchers", metrics.watch_events.clone());
+        exposed.register("polder_planes", "Planes in the store", metrics.planes.clone());
+        exposed.register("polder_store_revision", "Newest revision", metrics.revision.clone());
+        exposed.register("polder_store_cache_bytes", "Hot objects in memory", metrics.cache_bytes.clone());
+        metrics
+    }
+
+    pub(crate) fn answered(&self, verb: &'static str, code: u16, took: Duration) {
+        self.requests.get_or_create(&RequestLabels { verb, code }).inc();
+        self.durations.get_or_create(&VerbLabel { verb }).observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn events_sent(&self, count: u64) {
+        self.watch_events.inc_by(count);
+    }
+
+    /// The text a scraper reads.
+    pub(crate) fn scrape(&self, registry: &Registry, gates: &Arc<Gates>) -> String {
+        let gauge = |gauge: &Gauge, value: usize| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        gauge(&self.planes, registry.store.planes_len());
+        gauge(&self.cache_bytes, registry.store.cache_bytes());
+        self.in_flight.set(i64::try_from(gates.requests()).unwrap_or(i64::MAX));
+        self.watches.set(i64::try_from(gates.watches()).unwrap_or(i64::MAX));
+        self.revision.set(i64::try_from(registry.store.current().0).unwrap_or(i64::MAX));
+        let mut out = String::new();
+        // Writing into a string does not fail.
+        text::encode(&mut out, &self.exposed).ok();
+        out
+    }
+}

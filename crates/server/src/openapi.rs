@@ -1,0 +1,186 @@
+//! OpenAPI documents of a plane: v2 as JSON and protobuf, v3 by group version. Made on first use, kept with the
+//! catalog, so that planes with the same kinds share them.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{HeaderMap, Response, StatusCode};
+use parking_lot::Mutex;
+use polder_machinery::schema::gnostic;
+use polder_machinery::schema::openapi::{
+    PublishedResource, PublishedSchema, PublishedSubresource, v2_document, v3_document,
+};
+use polder_machinery::schema::table::builtin;
+use polder_model::{GroupVersion, Object, Value, json};
+use polder_registry::catalog::Catalog;
+use sha2::{Digest, Sha512};
+
+use crate::answer::{Answer, gzip};
+use crate::body::AnswerBody;
+use crate::discovery::hex;
+
+const V2_SLOT: usize = 1;
+const V3_SLOT: usize = 2;
+const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+const V2_PROTOBUF_OLD: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+
+struct Document {
+    plain: Bytes,
+    zipped: Bytes,
+    etag: String,
+}
+
+struct V2 {
+    json: Document,
+    protobuf: Document,
+}
+
+/// Documents by group version, made one by one: a client that explains pods does not pay for the rest.
+#[derive(Default)]
+struct V3 {
+    documents: Mutex<HashMap<GroupVersion, std::sync::Arc<Document>>>,
+}
+
+/// `/openapi/v2`.
+pub(crate) fn v2(catalog: &Catalog, headers: &HeaderMap) -> Answer {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let wants = |media: &str| accept.split(',').any(|one| one.trim().starts_with(media));
+    let protobuf = wants(V2_PROTOBUF) || wants(V2_PROTOBUF_OLD);
+    if !protobuf && !accept.is_empty() && !wants("application/json") && !wants("*/*") && !wants("application/*") {
+        let mut answer = Response::new(AnswerBody::empty());
+        *answer.status_mut() = StatusCode::NOT_ACCEPTABLE;
+        return answer;
+    }
+    let documents = catalog.document(V2_SLOT, || {
+        let value = v2_document(builtin(), &published(catalog, None));
+        let json = value.to_vec();
+        let etag = format!("\"{}\"", hex(&Sha512::digest(&json)));
+        V2 { protobuf: document(gnostic::encode(&value), etag.clone()), json: document(json, etag) }
+    });
+    let (document, content_type) =
+        if protobuf { (&documents.protobuf, V2_PROTOBUF) } else { (&documents.json, "application/json") };
+    send(document, content_type, headers)
+}
+
+/// `/openapi/v3`. `prefix` is what the client put in front of paths in this plane.
+pub(crate) fn v3_index(catalog: &Catalog, prefix: &str) -> Value {
+    let mut paths = Object::new();
+    for (group, versions) in catalog.group_versions() {
+        for version in versions {
+            let group_version = GroupVersion::new(group.clone(), version);
+            let path = v3_path(&group_version);
+            let url = format!("{prefix}/openapi/v3/{path}?hash={}", v3_hash(catalog, &group_version));
+            paths.insert(path, json!({"serverRelativeURL": url}));
+        }
+    }
+    json!({"paths": paths})
+}
+
+/// `/openapi/v3/<path>`.
+pub(crate) fn v3(catalog: &Catalog, path: &str, hash: Option<&str>, prefix: &str, headers: &HeaderMap) -> Option<Answer> {
+    let group_version = match path.split('/').collect::<Vec<_>>().as_slice() {
+        ["api", version] => GroupVersion::new("", *version),
+        ["apis", group, version] => GroupVersion::new(*group, *version),
+        _ => return None,
+    };
+    if !catalog.has_group(&group_version.group, Some(&group_version.version)) {
+        return None;
+    }
+    let current = v3_hash(catalog, &group_version);
+    if hash.is_some_and(|hash| hash != current) {
+        let mut answer = Response::new(AnswerBody::empty());
+        *answer.status_mut() = StatusCode::MOVED_PERMANENTLY;
+        let location = format!("{prefix}/openapi/v3/{path}?hash={current}");
+        if let Ok(location) = HeaderValue::from_str(&location) {
+            answer.headers_mut().insert(header::LOCATION, location);
+        }
+        return Some(answer);
+    }
+    let documents = catalog.document(V3_SLOT, V3::default);
+    let known = documents.documents.lock().get(&group_version).cloned();
+    let document = known.unwrap_or_else(|| {
+        let value = v3_document(builtin(), &group_version, &published(catalog, Some(&group_version)));
+        let made = std::sync::Arc::new(document(value.to_vec(), format!("\"{current}\"")));
+        documents.documents.lock().insert(group_version.clone(), made.clone());
+        made
+    });
+    let mut answer = send(&document, "application/json", headers);
+    if hash.is_some() {
+        answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+    }
+    Some(answer)
+}
+
+fn v3_path(group_version: &GroupVersion) -> String {
+    if group_version.group.is_empty() {
+        format!("api/{}", group_version.version)
+    } else {
+        format!("apis/{}/{}", group_version.group, group_version.version)
+    }
+}
+
+/// Changes whenever the document may: built-in groups with the program, groups with custom kinds with the catalog.
+fn v3_hash(catalog: &Catalog, group_version: &GroupVersion) -> String {
+    let custom = catalog
+        .definitions
+        .iter()
+        .any(|definition| definition.is_custom() && definition.group == group_version.group);
+    let source = if custom { catalog.digest.as_str() } else { env!("CARGO_PKG_VERSION") };
+    hex(&Sha512::digest(format!("{group_version} {source}").as_bytes()))
+}
+
+fn published(catalog: &Catalog, only: Option<&GroupVersion>) -> Vec<PublishedResource> {
+    let mut resources = Vec::new();
+    for definition in &catalog.definitions {
+        for (index, version) in definition.versions.iter().enumerate() {
+            let group_version = definition.group_version(index);
+            if only.is_some_and(|only| *only != group_version) {
+                continue;
+            }
+            let subresources = version.subresources.iter().map(|subresource| PublishedSubresource {
+                name: subresource.name.clone(),
+                kind: subresource.kind.clone(),
+                verbs: subresource.verbs.clone(),
+                type_name: subresource.type_name.clone(),
+            });
+            resources.push(PublishedResource {
+                group_version,
+                plural: definition.plural.clone(),
+                kind: definition.kind.clone(),
+                list_kind: definition.list_kind.clone(),
+                namespaced: definition.namespaced,
+                verbs: version.verbs.clone(),
+                subresources: subresources.collect(),
+                type_name: version.type_name.clone(),
+                schema: version.published.clone().unwrap_or(PublishedSchema::Builtin),
+            });
+        }
+    }
+    resources
+}
+
+fn document(plain: Vec<u8>, etag: String) -> Document {
+    Document { zipped: Bytes::from(gzip(&plain)), plain: Bytes::from(plain), etag }
+}
+
+fn send(document: &Document, content_type: &'static str, headers: &HeaderMap) -> Answer {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default();
+    let mut answer = Response::new(AnswerBody::empty());
+    let own = answer.headers_mut();
+    if let Ok(etag) = HeaderValue::from_str(&document.etag) {
+        own.insert(header::ETAG, etag);
+    }
+    own.insert(header::VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
+    if text(header::IF_NONE_MATCH) == document.etag {
+        *answer.status_mut() = StatusCode::NOT_MODIFIED;
+        return answer;
+    }
+    own.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    let zipped = text(header::ACCEPT_ENCODING).split(',').any(|one| one.trim().starts_with("gzip"));
+    if zipped {
+        own.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    *answer.body_mut() = AnswerBody::whole(if zipped { document.zipped.clone() } else { document.plain.clone() });
+    answer
+}

@@ -1,0 +1,190 @@
+//! The server's own certificate authority: made on first start, kept in the data directory, trusted by every
+//! kubeconfig this server writes.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use polder_auth::MASTERS;
+use polder_auth::authn::PLANE_URI_SCHEME;
+use polder_store::Plane;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+use rustls::RootCertStore;
+use rustls::server::WebPkiClientVerifier;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Certificates made here live this long; the server makes new ones at a start in the last third of it.
+const LEAF_DAYS: i64 = 365;
+const CA_DAYS: i64 = 3650;
+
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    #[error("cannot read or write {path}")]
+    File { path: PathBuf, #[source] source: std::io::Error },
+    #[error("{path} is not a certificate or key this server can use: remove {directory} to make new ones, or restore it from a backup")]
+    Unusable { path: PathBuf, directory: PathBuf },
+    #[error("cannot make a certificate")]
+    Make(#[from] rcgen::Error),
+    #[error("cannot set up TLS")]
+    Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// The authority, and the certificate the server shows.
+pub struct Pki {
+    ca_pem: String,
+    issuer: Issuer<'static, KeyPair>,
+    server: (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
+}
+
+impl Pki {
+    /// Opens the authority in a directory, making what is missing. `hosts` are the names and addresses clients use.
+    pub fn open(directory: &Path, hosts: &[String]) -> Result<Pki, PkiError> {
+        fs::create_dir_all(directory).map_err(|source| PkiError::File { path: directory.into(), source })?;
+        let (cert_path, key_path) = (directory.join("ca.crt"), directory.join("ca.key"));
+        let (ca_pem, ca_key) = match (read(&cert_path)?, read(&key_path)?) {
+            (Some(cert), Some(key)) => {
+                let unusable = || PkiError::Unusable { path: key_path.clone(), directory: directory.into() };
+                (cert, KeyPair::from_pem(&key).map_err(|_| unusable())?)
+            }
+            (None, None) => {
+                let key = KeyPair::generate()?;
+                let mut params = named(&[(DnType::CommonName, "polder")], CA_DAYS);
+                params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+                params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+                let cert = params.self_signed(&key)?.pem();
+                write_private(&key_path, &key.serialize_pem())?;
+                write_private(&cert_path, &cert)?;
+                (cert, key)
+            }
+            (Some(_), None) => return Err(PkiError::Unusable { path: key_path, directory: directory.into() }),
+            (None, Some(_)) => return Err(PkiError::Unusable { path: cert_path, directory: directory.into() }),
+        };
+        let issuer = Issuer::from_ca_cert_pem(&ca_pem, ca_key)
+            .map_err(|_| PkiError::Unusable { path: cert_path, directory: directory.into() })?;
+        let server = server_certificate(&issuer, hosts)?;
+        Ok(Pki { ca_pem, issuer, server })
+    }
+
+    /// TLS for the server: its certificate, and client certificates of this authority if a client has one.
+    pub fn tls(&self) -> Result<rustls::ServerConfig, PkiError> {
+        let tls = |error: rustls::Error| PkiError::Tls(Box::new(error));
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let ca = CertificateDer::from_pem_slice(self.ca_pem.as_bytes()).map_err(|error| PkiError::Tls(Box::new(error)))?;
+        let mut roots = RootCertStore::empty();
+        roots.add(ca).map_err(tls)?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| PkiError::Tls(Box::new(error)))?;
+        let (chain, key) = (self.server.0.clone(), self.server.1.clone_key());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(tls)?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)
+            .map_err(tls)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+
+    /// A kubeconfig for the provider: all planes, everything allowed. Its current context is the core plane.
+    pub fn admin_kubeconfig(&self, url: &str) -> Result<String, PkiError> {
+        let (certificate, key) = self.client("polder-admin", None)?;
+        Ok(self.kubeconfig(url, "core", "polder-admin", &certificate, &key))
+    }
+
+    /// A kubeconfig for one plane: everything allowed there, nothing anywhere else.
+    pub fn plane_kubeconfig(&self, plane: &Plane, url: &str) -> Result<String, PkiError> {
+        let (certificate, key) = self.client("plane-admin", Some(plane))?;
+        let url = format!("{url}/clusters/{}", plane.name);
+        Ok(self.kubeconfig(&url, plane.name.as_str(), "plane-admin", &certificate, &key))
+    }
+
+    fn client(&self, name: &str, plane: Option<&Plane>) -> Result<(String, String), PkiError> {
+        let key = KeyPair::generate()?;
+        let mut params = named(&[(DnType::CommonName, name), (DnType::OrganizationName, MASTERS)], LEAF_DAYS);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        if let Some(plane) = plane {
+            let uri = format!("{PLANE_URI_SCHEME}{}", plane.id);
+            params.subject_alt_names.push(SanType::URI(uri.try_into()?));
+        }
+        Ok((params.signed_by(&key, &self.issuer)?.pem(), key.serialize_pem()))
+    }
+
+    fn kubeconfig(&self, url: &str, context: &str, user: &str, certificate: &str, key: &str) -> String {
+        let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: {context}\n\
+             clusters:\n- name: {context}\n  cluster:\n    server: {url}\n    certificate-authority-data: {}\n\
+             users:\n- name: {user}\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\n\
+             contexts:\n- name: {context}\n  context:\n    cluster: {context}\n    user: {user}\n",
+            encode(&self.ca_pem),
+            encode(certificate),
+            encode(key),
+        )
+    }
+}
+
+/// Writes a file only its owner can read, whole or not at all.
+pub fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
+    let file_error = |source| PkiError::File { path: path.into(), source };
+    let next = path.with_extension("new");
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&next).map_err(file_error)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(file_error)?;
+    fs::rename(&next, path).map_err(file_error)
+}
+
+fn read(path: &Path) -> Result<Option<String>, PkiError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(PkiError::File { path: path.into(), source }),
+    }
+}
+
+fn named(names: &[(DnType, &str)], days: i64) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    let mut name = DistinguishedName::new();
+    for (kind, text) in names {
+        name.push(kind.clone(), *text);
+    }
+    params.distinguished_name = name;
+    // An hour back: clocks differ.
+    let now = std::time::SystemTime::now();
+    let hour = std::time::Duration::from_secs(3600);
+    let span = std::time::Duration::from_secs(u64::try_from(days).unwrap_or(1) * 86_400);
+    params.not_before = (now - hour).into();
+    params.not_after = (now + span).into();
+    params
+}
+
+/// A fresh serving certificate at every start: it is never shown to be stale, and its key never touches the disk.
+fn server_certificate(
+    issuer: &Issuer<'static, KeyPair>,
+    hosts: &[String],
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), PkiError> {
+    let key = KeyPair::generate()?;
+    let mut params = named(&[(DnType::CommonName, "polder-server")], LEAF_DAYS);
+    for host in hosts {
+        params.subject_alt_names.push(match host.parse() {
+            Ok(address) => SanType::IpAddress(address),
+            Err(_) => SanType::DnsName(host.as_str().try_into()?),
+        });
+    }
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let certificate = params.signed_by(&key, issuer)?;
+    let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(|error| PkiError::Tls(error.into()))?;
+    Ok((vec![certificate.der().clone()], key))
+}

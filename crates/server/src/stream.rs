@@ -1,0 +1,154 @@
+//! Watch answers: lines of JSON for as long as the client listens. No task and no queue per watch: the connection
+//! polls the watch itself, and takes as much as is there at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::Response;
+use http::header::{self, HeaderValue};
+use polder_model::Status;
+use polder_registry::watch::{ClientWatch, WatchItem};
+use tokio::time::Instant;
+
+use crate::State;
+use crate::answer::Answer;
+use crate::body::AnswerBody;
+use crate::limits::Pass;
+use crate::negotiate::Form;
+use crate::present::{Presenter, line};
+use crate::table::IncludeObject;
+
+/// How often an idle watch hears how far the server is.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(50);
+/// A last bookmark comes this long before the end.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// How much is put together before it is sent.
+const PIECE_BYTES_MAX: usize = 64 * 1024;
+
+struct Stream {
+    state: Arc<State>,
+    watch: ClientWatch,
+    form: Form,
+    include: IncludeObject,
+    _pass: Pass,
+    end: Instant,
+    next_bookmark: Instant,
+    first: bool,
+    over: bool,
+    /// The first piece carries nothing: it makes the headers go out before the first event.
+    started: bool,
+}
+
+pub(crate) fn answer(
+    state: Arc<State>,
+    watch: ClientWatch,
+    form: Form,
+    include: IncludeObject,
+    pass: Pass,
+) -> Answer {
+    let now = Instant::now();
+    let end = now + watch.timeout;
+    let next_bookmark = (now + BOOKMARK_EVERY).min(end - BOOKMARK_BEFORE_END.min(watch.timeout));
+    let stream = Stream {
+        state,
+        watch,
+        form,
+        include,
+        _pass: pass,
+        end,
+        next_bookmark,
+        first: true,
+        over: false,
+        started: false,
+    };
+    let mut answer = Response::new(AnswerBody::stream(stream, |mut stream: Stream| async move {
+        let piece = stream.piece().await;
+        (piece, stream)
+    }));
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+impl Stream {
+    /// What there is to send now; waits for the first line, then takes what is ready.
+    async fn piece(&mut self) -> Option<Bytes> {
+        if self.over {
+            return None;
+        }
+        if !std::mem::replace(&mut self.started, true) {
+            return Some(Bytes::new());
+        }
+        let first = self.line().await?;
+        let mut count = 1;
+        // One line goes out as it is, shared with every other watcher of it.
+        let mut more: Option<BytesMut> = None;
+        while more.as_ref().map_or(first.len(), BytesMut::len) < PIECE_BYTES_MAX && !self.over {
+            let Some(next) = self.ready_line().await else { break };
+            count += 1;
+            more.get_or_insert_with(|| BytesMut::from(&first[..])).extend_from_slice(&next);
+        }
+        self.state.metrics.events_sent(count);
+        Some(more.map_or(first, BytesMut::freeze))
+    }
+
+    /// The next line, however long it takes. `None` at the end.
+    async fn line(&mut self) -> Option<Bytes> {
+        loop {
+            tokio::select! {
+                biased;
+                () = self.state.stopping.cancelled() => return None,
+                item = self.watch.next() => return self.encode(item?),
+                () = tokio::time::sleep_until(self.end) => return None,
+                () = tokio::time::sleep_until(self.next_bookmark) => {
+                    let last = self.end - BOOKMARK_BEFORE_END.min(self.watch.timeout);
+                    let now = Instant::now();
+                    self.next_bookmark =
+                        if now < last { (now + BOOKMARK_EVERY).min(last) } else { self.end + BOOKMARK_EVERY };
+                    if let Some(item) = self.watch.bookmark() {
+                        return self.encode(item);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A line that needs no waiting.
+    async fn ready_line(&mut self) -> Option<Bytes> {
+        let item = tokio::select! {
+            biased;
+            item = self.watch.next() => item?,
+            () = std::future::ready(()) => return None,
+        };
+        self.encode(item)
+    }
+
+    fn encode(&mut self, item: WatchItem) -> Option<Bytes> {
+        let presenter = Presenter {
+            registry: &self.state.registry,
+            context: self.watch.context(),
+            target: &self.watch.target,
+            form: self.form,
+            include: self.include,
+        };
+        let line = match item {
+            WatchItem::Object { change, object, version, event } => {
+                presenter.event(change, &object, version, event.as_deref(), self.first)
+            }
+            WatchItem::Bookmark { version, initial_end } => Ok(presenter.bookmark(version, initial_end)),
+            WatchItem::Error(status) => {
+                self.over = true;
+                return Some(error_line(&status));
+            }
+        };
+        self.first = false;
+        Some(line.unwrap_or_else(|status| {
+            self.over = true;
+            error_line(&status)
+        }))
+    }
+}
+
+fn error_line(status: &Status) -> Bytes {
+    line("ERROR", &status.to_value())
+}

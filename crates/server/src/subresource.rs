@@ -1,0 +1,72 @@
+//! Subresources that are not a part of their object: actions, streams and our own documents.
+
+use http::{Method, StatusCode};
+use polder_model::{Status, Value, json};
+use polder_registry::Target;
+
+use crate::answer::{self, Answer, Style};
+use crate::handler::Call;
+
+/// Whether a subresource is answered here and not by the registry's ordinary verbs.
+pub(crate) fn is_special(target: &Target) -> bool {
+    matches!(
+        target.subresource.as_str(),
+        "log" | "exec" | "attach" | "portforward" | "proxy" | "binding" | "eviction" | "token" | "kubeconfig"
+    )
+}
+
+pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Status> {
+    let registry = call.state.registry.clone();
+    let verb = match call.method {
+        Method::GET | Method::HEAD => "get",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => return Err(Status::method_not_allowed()),
+    };
+    registry.authorize(&call.context, verb, &target).await?;
+    let own = target.served().subresource(&target.subresource).ok_or_else(Status::path_not_found)?;
+    if !own.allows(verb) {
+        return Err(Status::method_not_allowed());
+    }
+    let style = Style::new(crate::negotiate::Media::Json, &call.headers, call.query.get("pretty"));
+    match target.subresource.as_str() {
+        "kubeconfig" => {
+            let plane = registry.store.plane(&target.name);
+            let plane = plane.ok_or_else(|| polder_registry::status::plane_not_found(&target.name))?;
+            let text = call.state.pki.plane_kubeconfig(&plane, &registry.options.base_url);
+            let text = text.map_err(|error| Status::internal(error.to_string()))?;
+            let answer = json!({
+                "kind": "Kubeconfig", "apiVersion": "polder.dev/v1alpha1",
+                "metadata": {"name": (target.name.clone())}, "kubeconfig": text,
+            });
+            Ok(answer::json(StatusCode::CREATED, &answer, style))
+        }
+        "binding" => {
+            let binding = call.document().await?.value;
+            registry.bind(&call.context, &target, &binding).await?;
+            Ok(answer::json(StatusCode::CREATED, &success(), style))
+        }
+        "eviction" => {
+            let eviction = call.document().await?.value;
+            registry.evict(&call.context, &target, &eviction).await?;
+            Ok(answer::json(StatusCode::CREATED, &success(), style))
+        }
+        "token" => Err(Status::untyped(501, "service account tokens are not issued yet")),
+        _ => {
+            let whole = Target { subresource: Default::default(), ..target.clone() };
+            registry.get(&call.context, &whole, "").await?;
+            let kind = &target.definition.kind;
+            Err(Status::bad_request(format!(
+                "{} {} has no node behind it: this plane runs no workloads",
+                kind.to_lowercase(),
+                target.name
+            )))
+        }
+    }
+}
+
+fn success() -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+}

@@ -1,0 +1,136 @@
+//! Tables: what `kubectl get` prints. Columns and cells are the kind's; ages are computed when the answer is.
+
+use polder_machinery::age::human_age;
+use polder_model::{Object, Status, Value, json};
+use polder_registry::behavior::{Column, Print};
+use polder_registry::definition::{PathColumn, Target};
+
+/// How much of each object goes along with its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IncludeObject {
+    None,
+    Metadata,
+    Object,
+}
+
+impl IncludeObject {
+    pub(crate) fn parse(text: Option<&str>) -> Result<IncludeObject, Status> {
+        match text.unwrap_or_default() {
+            "" | "Metadata" => Ok(IncludeObject::Metadata),
+            "None" => Ok(IncludeObject::None),
+            "Object" => Ok(IncludeObject::Object),
+            other => Err(Status::bad_request(format!("unrecognized includeObject value: {other:?}"))),
+        }
+    }
+}
+
+pub(crate) fn table(
+    target: &Target,
+    objects: &[Value],
+    meta: Object,
+    v1beta1: bool,
+    columns: bool,
+    include: IncludeObject,
+    print: &Print,
+) -> Value {
+    let rows: Vec<Value> = objects
+        .iter()
+        .map(|object| {
+            let mut row = Object::new();
+            row.insert("cells", cells(target, object, print));
+            let object = match include {
+                IncludeObject::None => Value::Null,
+                IncludeObject::Metadata => partial(object, v1beta1),
+                IncludeObject::Object => object.clone(),
+            };
+            row.insert("object", object);
+            Value::Object(row)
+        })
+        .collect();
+    let mut table = empty(meta, v1beta1);
+    table.set_at(&["columnDefinitions"], if columns { column_definitions(target) } else { Vec::new() });
+    table.set_at(&["rows"], rows);
+    table
+}
+
+pub(crate) fn empty(meta: Object, v1beta1: bool) -> Value {
+    let version = if v1beta1 { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" };
+    json!({"kind": "Table", "apiVersion": version, "metadata": meta, "columnDefinitions": [], "rows": []})
+}
+
+/// Only the metadata of an object.
+pub(crate) fn partial(object: &Value, v1beta1: bool) -> Value {
+    let version = if v1beta1 { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" };
+    let metadata = object.get("metadata").cloned().unwrap_or_else(|| Value::Object(Object::new()));
+    json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": metadata})
+}
+
+fn column_definitions(target: &Target) -> Vec<Value> {
+    let behavior = target.definition.behavior;
+    if !behavior.columns.is_empty() {
+        return behavior.columns.iter().map(builtin_column).collect();
+    }
+    let name = builtin_column(&Column::NAME);
+    if target.definition.is_custom() {
+        let own = target.served().columns.iter().map(path_column);
+        return std::iter::once(name).chain(own).collect();
+    }
+    vec![name, builtin_column(&Column { name: "Created At", kind: "date", format: "", wide: false })]
+}
+
+fn builtin_column(column: &Column) -> Value {
+    let priority = i64::from(column.wide);
+    json!({
+        "name": (column.name), "type": (column.kind), "format": (column.format),
+        "description": "", "priority": priority,
+    })
+}
+
+fn path_column(column: &PathColumn) -> Value {
+    json!({
+        "name": (column.name.clone()), "type": (column.kind.clone()), "format": (column.format.clone()),
+        "description": (column.description.as_str()), "priority": (column.priority),
+    })
+}
+
+fn cells(target: &Target, object: &Value, print: &Print) -> Vec<Value> {
+    let behavior = target.definition.behavior;
+    if !behavior.columns.is_empty() {
+        return (behavior.cells)(object, print);
+    }
+    let name = Value::from(object.str_at(&["metadata", "name"]).unwrap_or_default());
+    if target.definition.is_custom() {
+        let own = target.served().columns.iter().map(|column| path_cell(column, object, print));
+        return std::iter::once(name).chain(own).collect();
+    }
+    vec![name, Value::from(object.str_at(&["metadata", "creationTimestamp"]).unwrap_or("<unknown>"))]
+}
+
+/// A cell by path, in the column's type; what does not fit is empty.
+fn path_cell(column: &PathColumn, object: &Value, print: &Print) -> Value {
+    let found = column.path.find(object);
+    let Some(first) = found.first() else { return Value::Null };
+    match (column.kind.as_str(), first) {
+        ("date", Value::String(text)) => {
+            let seconds = text.parse::<jiff::Timestamp>().ok().map(|time| print.now - time.as_second());
+            Value::from(seconds.map_or_else(|| "<invalid>".into(), |seconds| human_age(Some(seconds))))
+        }
+        ("date", _) => Value::from("<invalid>"),
+        ("integer", Value::Int(_)) | ("number", Value::Int(_) | Value::Float(_)) | ("boolean", Value::Bool(_)) => {
+            (*first).clone()
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "a cell shows whole numbers")]
+        ("integer", Value::Float(number)) => Value::Int(*number as i64),
+        ("string", _) => {
+            let texts: Vec<String> = found
+                .iter()
+                .map(|value| match value {
+                    Value::String(text) => text.to_string(),
+                    other => other.to_string(),
+                })
+                .collect();
+            Value::from(texts.join(","))
+        }
+        _ => Value::Null,
+    }
+}
