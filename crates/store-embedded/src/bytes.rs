@@ -6,10 +6,10 @@ use polder_model::SmolStr;
 
 pub(crate) fn put_number(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
-        out.push((number & 0x7f) as u8 | 0x80);
+        out.push(number.to_le_bytes()[0] | 0x80);
         number >>= 7;
     }
-    out.push(number as u8);
+    out.push(number.to_le_bytes()[0]);
 }
 
 pub(crate) fn put_text(text: &str, out: &mut Vec<u8>) {

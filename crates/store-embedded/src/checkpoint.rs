@@ -17,24 +17,24 @@ use rusqlite::Connection;
 
 use crate::database::{self, Purpose};
 use crate::error::OpenError;
+use crate::page::PAGE_LEN;
 
-/// Pages in the WAL, not yet copied, that start a checkpoint: 8 MiB.
-const PENDING_PAGES: i32 = 1_024;
-/// Pages in the WAL at which the writer helps: 128 MiB.
-const WAL_PAGES_MAX: i32 = 16_384;
-/// What stays of a WAL file that grew beyond it.
-pub(crate) const WAL_BYTES_KEPT: i64 = 64 << 20;
+/// The writer helps when the WAL has so many times the pages that start a checkpoint.
+const WAL_FACTOR: i32 = 16;
 const DELAY_MAX: Duration = Duration::from_secs(1);
 
 pub(crate) struct Checkpointer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    wal_pages_max: i32,
     /// When a reader keeps the WAL from starting over, the next attempt waits until it has grown this far.
     next_attempt_pages: i32,
 }
 
 #[derive(Default)]
 struct Shared {
+    /// Pages in the WAL, not yet copied, that start a checkpoint.
+    pending_pages_max: i32,
     /// Pages in the WAL after the last commit, and how many of them were copied.
     wal_pages: AtomicI32,
     copied_pages: AtomicI32,
@@ -48,16 +48,30 @@ struct Shared {
     turn: Mutex<()>,
 }
 
+/// To what a WAL file that grew beyond it is cut when it starts over.
+pub(crate) fn wal_bytes_kept(checkpoint_bytes: u64) -> i64 {
+    i64::try_from(checkpoint_bytes).unwrap_or(i64::MAX).saturating_mul(i64::from(WAL_FACTOR) / 2)
+}
+
+fn pages(bytes: u64) -> i32 {
+    i32::try_from(bytes / PAGE_LEN as u64).unwrap_or(i32::MAX).max(1)
+}
+
 impl Checkpointer {
     /// Starts the thread and lets `writer` report to it. `committed` is synced after each checkpoint.
     pub(crate) fn start(
         path: &Path,
         writer: &mut Connection,
         committed: File,
+        checkpoint_bytes: u64,
     ) -> Result<Checkpointer, OpenError> {
         let connection = database::open(path, Purpose::Checkpoint, 1 << 20)?;
         // What an earlier process left in the WAL is not reported by the hook.
-        let shared = Arc::new(Shared { dirty: AtomicBool::new(true), ..Shared::default() });
+        let shared = Arc::new(Shared {
+            pending_pages_max: pages(checkpoint_bytes),
+            dirty: AtomicBool::new(true),
+            ..Shared::default()
+        });
         let reported = Arc::clone(&shared);
         writer
             .wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages: i32| {
@@ -70,21 +84,22 @@ impl Checkpointer {
             .name("checkpoint".to_owned())
             .spawn(move || own.run(&connection, &committed))
             .map_err(|error| OpenError::Failed { path: path.to_owned(), source: error.into() })?;
-        Ok(Checkpointer { shared, thread: Some(thread), next_attempt_pages: WAL_PAGES_MAX })
+        let wal_pages_max = shared.pending_pages_max.saturating_mul(WAL_FACTOR);
+        Ok(Checkpointer { shared, thread: Some(thread), wal_pages_max, next_attempt_pages: wal_pages_max })
     }
 
     /// Called by the writer between transactions: when the WAL is too large, waits until it can start over.
     pub(crate) fn bound_wal(&mut self, writer: &Connection) {
         let pages = self.shared.wal_pages.load(Ordering::Relaxed);
         if pages < self.next_attempt_pages {
-            if pages < WAL_PAGES_MAX {
-                self.next_attempt_pages = WAL_PAGES_MAX;
+            if pages < self.wal_pages_max {
+                self.next_attempt_pages = self.wal_pages_max;
             }
             return;
         }
         let _turn = self.shared.turn.lock();
         self.shared.checkpoint(writer);
-        self.next_attempt_pages = pages + PENDING_PAGES;
+        self.next_attempt_pages = pages.saturating_add(self.shared.pending_pages_max);
     }
 
     pub(crate) fn stop(&mut self) {
@@ -111,7 +126,7 @@ impl Shared {
         // The WAL has started over when it is shorter than what was copied of it.
         let pending = if pages < copied { pages } else { pages - copied };
         let dirty = self.dirty.swap(true, Ordering::AcqRel);
-        let due = pending >= PENDING_PAGES && !self.due.swap(true, Ordering::AcqRel);
+        let due = pending >= self.pending_pages_max && !self.due.swap(true, Ordering::AcqRel);
         if !dirty || due {
             self.notify();
         }

@@ -122,7 +122,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         assert_eq!(read(path).unwrap(), Known::Nothing);
-        let mark = |revision| Mark { revision: Revision(revision), chain: Chain(revision as u32) };
+        let mark = |revision: u32| Mark { revision: Revision(revision.into()), chain: Chain(revision) };
         let mut file = CommittedFile::open(path, mark(5)).unwrap();
         file.note(mark(6)).unwrap();
         file.note(mark(7)).unwrap();

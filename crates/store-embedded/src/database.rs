@@ -52,7 +52,7 @@ pub(crate) fn create(path: &Path) -> Result<(), OpenError> {
     let connection = connect(path, flags)?;
     (|| {
         connection.pragma_update(None, "page_size", PAGE_LEN as i64)?;
-        connection.file_control(Some("main"), FileControl::ReserveBytes(&mut (CHECKSUM_LEN as i32)))?;
+        connection.file_control(Some("main"), FileControl::ReserveBytes(&mut i32::from(CHECKSUM_LEN)))?;
         connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;

@@ -10,7 +10,7 @@ use polder_store::engine::{Batch, Engine, EngineError, ObjectWrite, PlaneWrite, 
 use polder_store::{Revision, SpaceId};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 
-use crate::checkpoint::{Checkpointer, WAL_BYTES_KEPT};
+use crate::checkpoint::{self, Checkpointer};
 use crate::committed::{self, CommittedFile, Known, Mark};
 use crate::database::{self, Purpose, revision_column};
 use crate::error::{OpenError, engine_error};
@@ -35,6 +35,8 @@ pub struct Options {
     pub reader_cache_bytes: u64,
     /// Page cache of the writer.
     pub writer_cache_bytes: u64,
+    /// What may wait in the WAL before a checkpoint starts. The writer waits for it at sixteen times as much.
+    pub checkpoint_bytes: u64,
     /// The database may not grow beyond this.
     pub size_max_bytes: Option<u64>,
 }
@@ -45,6 +47,7 @@ impl Default for Options {
             readers_max: 8,
             reader_cache_bytes: 8 << 20,
             writer_cache_bytes: 64 << 20,
+            checkpoint_bytes: 8 << 20,
             size_max_bytes: None,
         }
     }
@@ -88,10 +91,9 @@ impl SqliteEngine {
         history.compare(&connection, directory, &known)?;
         let History { compacted, current, .. } = history;
 
-        let limits =
-            connection.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT).and_then(|()| match options
-                .size_max_bytes
-            {
+        let limits = connection
+            .pragma_update(None, "journal_size_limit", checkpoint::wal_bytes_kept(options.checkpoint_bytes))
+            .and_then(|()| match options.size_max_bytes {
                 Some(bytes) => {
                     let pages = i64::try_from(bytes / PAGE_LEN as u64).unwrap_or(i64::MAX).max(1);
                     connection.pragma_update(None, "max_page_count", pages)
@@ -103,7 +105,7 @@ impl SqliteEngine {
             .map_err(OpenError::io("write", directory.join(committed::FILE_NAME)))?;
         let synced =
             committed.try_clone().map_err(OpenError::io("open", directory.join(committed::FILE_NAME)))?;
-        let checkpointer = Checkpointer::start(&path, &mut connection, synced)?;
+        let checkpointer = Checkpointer::start(&path, &mut connection, synced, options.checkpoint_bytes)?;
         let sealer = Sealer::new().map_err(damaged)?;
         let pool = Arc::new(ReadPool::new(path, options.readers_max, options.reader_cache_bytes));
         Ok(SqliteEngine {

@@ -148,8 +148,8 @@ mod tests {
             entry("c", false, Some((SpaceId(1), Revision(1)))),
         ];
         let mut row = CommitRow::new(Revision(300), Chain(77), Vec::new());
-        for (index, entry) in entries.iter().enumerate() {
-            row.push(entry, index as u32);
+        for (index, entry) in (0..).zip(&entries) {
+            row.push(entry, index);
         }
         let (bytes, chain) = row.finish();
         let mut commit = Commit::open(Revision(300), &bytes).unwrap();

@@ -25,9 +25,9 @@ use rusqlite::ffi::{
 pub(crate) const LAYER: &CStr = c"polder-pages";
 pub(crate) const PAGE_LEN: usize = 8192;
 /// What SQLite must keep free at the end of each page.
-pub(crate) const CHECKSUM_LEN: usize = 4;
+pub(crate) const CHECKSUM_LEN: u8 = 4;
 
-const CONTENT_LEN: usize = PAGE_LEN - CHECKSUM_LEN;
+const CONTENT_LEN: usize = PAGE_LEN - CHECKSUM_LEN as usize;
 
 /// The system's layer. Set once, before the first file is opened through ours; never freed by SQLite.
 static SYSTEM: AtomicPtr<sqlite3_vfs> = AtomicPtr::new(ptr::null_mut());
@@ -45,7 +45,8 @@ pub(crate) fn register() -> bool {
         // SAFETY: `system` is valid, and a copy shares only pointers to static functions and data. The functions that
         // are not replaced ignore which of the two structures they are called with.
         let mut layer = unsafe { ptr::read(system) };
-        layer.szOsFile += size_of::<sqlite3_file>() as c_int;
+        let Ok(own_len) = c_int::try_from(size_of::<sqlite3_file>()) else { return false };
+        layer.szOsFile += own_len;
         layer.pNext = ptr::null_mut();
         layer.zName = LAYER.as_ptr();
         layer.xOpen = Some(open);
@@ -138,7 +139,7 @@ fn page_number(len: c_int, offset: sqlite3_int64) -> Option<u64> {
         .then_some(offset / PAGE_LEN as u64)
 }
 
-fn checksum(page: &[u8; PAGE_LEN], number: u64) -> [u8; CHECKSUM_LEN] {
+fn checksum(page: &[u8; PAGE_LEN], number: u64) -> [u8; CHECKSUM_LEN as usize] {
     let mut hasher = Hasher::new();
     hasher.update(&number.to_le_bytes());
     hasher.update(&page[..CONTENT_LEN]);

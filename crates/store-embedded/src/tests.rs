@@ -1,5 +1,7 @@
 //! The engine as its callers see it. Damage has a file of its own.
 
+#![expect(clippy::cast_possible_truncation, reason = "small numbers, made here")]
+
 mod damage;
 mod forgetting;
 mod reading;

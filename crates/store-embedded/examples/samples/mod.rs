@@ -2,6 +2,8 @@
 //!
 //! Deterministic: the same seed gives the same objects.
 
+#![expect(clippy::cast_possible_truncation, reason = "small numbers, made here")]
+
 use polder_store::Record;
 use serde_json::{Value, json};
 
