@@ -1,0 +1,476 @@
+//! The engine: one writing connection, recovery, and the commit.
+
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use polder_store::engine::{Batch, Engine, EngineError, ObjectWrite, PlaneWrite, Reader, Recovered};
+use polder_store::{Revision, SpaceId};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+
+use crate::checkpoint::{self, Checkpointer};
+use crate::committed::{self, CommittedFile, Known, Mark};
+use crate::database::{self, Purpose, revision_column};
+use crate::error::{OpenError, engine_error};
+use crate::log::{Chain, Commit, CommitRow};
+use crate::page::PAGE_LEN;
+use crate::pool::ReadPool;
+use crate::reader::{blob, revision};
+use crate::row;
+use crate::value::Sealer;
+use crate::{compact, key};
+
+const LOCK_FILE_NAME: &str = "LOCK";
+/// How many commits are verified at open. All of them are by [`crate::verify()`].
+const TAIL_LEN: u64 = 1_000;
+
+/// How much an engine may use.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Connections for reads that run at the same time.
+    pub readers_max: usize,
+    /// Page cache of each of them.
+    pub reader_cache_bytes: u64,
+    /// Page cache of the writer.
+    pub writer_cache_bytes: u64,
+    /// What may wait in the WAL before a checkpoint starts. The writer waits for it at sixteen times as much.
+    pub checkpoint_bytes: u64,
+    /// The database may not grow beyond this.
+    pub size_max_bytes: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            readers_max: 8,
+            reader_cache_bytes: 8 << 20,
+            writer_cache_bytes: 64 << 20,
+            checkpoint_bytes: 8 << 20,
+            size_max_bytes: None,
+        }
+    }
+}
+
+/// A store in one directory.
+pub struct SqliteEngine {
+    pub(crate) connection: Connection,
+    pub(crate) compacted: Mark,
+    current: Mark,
+    sealer: Sealer,
+    committed: CommittedFile,
+    checkpointer: Checkpointer,
+    pool: Arc<ReadPool>,
+    /// Buffers of [`Engine::apply`], kept between calls.
+    key: Vec<u8>,
+    values: Vec<u8>,
+    row: Vec<u8>,
+    /// Held as long as the engine lives; released last.
+    _lock: File,
+}
+
+impl SqliteEngine {
+    /// Opens the store in a directory, or makes one there if it is empty or missing. On any error the directory is
+    /// left as it was.
+    pub fn open(directory: &Path, options: &Options) -> Result<SqliteEngine, OpenError> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(OpenError::io("create", directory))?;
+        let lock = lock(directory)?;
+        let known = committed::read(directory)
+            .map_err(OpenError::io("read", directory.join(committed::FILE_NAME)))?;
+        let path = directory.join(database::FILE_NAME);
+        create_if_missing(directory, &path, &known)?;
+
+        let mut connection = database::open(&path, Purpose::Write, options.writer_cache_bytes)?;
+        let damaged = |error| OpenError::engine(&path, error);
+        let history = History::read(&connection, Some(TAIL_LEN)).map_err(damaged)?;
+        history.compare(&connection, directory, &known)?;
+        let History { compacted, current, .. } = history;
+
+        let limits = connection
+            .pragma_update(None, "journal_size_limit", checkpoint::wal_bytes_kept(options.checkpoint_bytes))
+            .and_then(|()| match options.size_max_bytes {
+                Some(bytes) => {
+                    let pages = i64::try_from(bytes / PAGE_LEN as u64).unwrap_or(i64::MAX).max(1);
+                    connection.pragma_update(None, "max_page_count", pages)
+                }
+                None => Ok(()),
+            });
+        limits.map_err(|error| OpenError::sqlite(&path, error))?;
+        let committed = CommittedFile::open(directory, current)
+            .map_err(OpenError::io("write", directory.join(committed::FILE_NAME)))?;
+        let synced =
+            committed.try_clone().map_err(OpenError::io("open", directory.join(committed::FILE_NAME)))?;
+        let checkpointer = Checkpointer::start(&path, &mut connection, synced, options.checkpoint_bytes)?;
+        let sealer = Sealer::new().map_err(damaged)?;
+        let pool = Arc::new(ReadPool::new(path, options.readers_max, options.reader_cache_bytes));
+        Ok(SqliteEngine {
+            connection,
+            compacted,
+            current,
+            sealer,
+            committed,
+            checkpointer,
+            pool,
+            key: Vec::new(),
+            values: Vec::new(),
+            row: Vec::new(),
+            _lock: lock,
+        })
+    }
+}
+
+impl Engine for SqliteEngine {
+    fn recover(&mut self) -> Result<Recovered, EngineError> {
+        let connection = &self.connection;
+        Ok(Recovered {
+            current: self.current.revision,
+            compacted: self.compacted.revision,
+            planes: rows(connection, "SELECT id, row FROM planes ORDER BY id", row::decode_plane)?,
+            spaces: rows(connection, "SELECT id, row FROM spaces ORDER BY id", row::decode_space)?,
+            resources: rows(connection, "SELECT id, row FROM resources ORDER BY id", row::decode_resource)?,
+        })
+    }
+
+    fn apply(&mut self, batch: &Batch) -> Result<(), EngineError> {
+        let empty = batch.last < batch.first || batch.last == Revision(0);
+        if !empty && batch.first != self.current.revision.next() {
+            let what =
+                format!("a batch starts at {}, but the store is at {}", batch.first, self.current.revision);
+            return Err(EngineError::Failed(what.into()));
+        }
+        self.checkpointer.bound_wal(&self.connection);
+
+        let mut commits: BTreeMap<Revision, Vec<&ObjectWrite>> = BTreeMap::new();
+        for write in &batch.objects {
+            let revision = write.entry.revision;
+            if empty || revision < batch.first || revision > batch.last {
+                let what = format!("a batch of {}..{} has a write at {revision}", batch.first, batch.last);
+                return Err(EngineError::Failed(what.into()));
+            }
+            commits.entry(revision).or_default().push(write);
+        }
+
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(engine_error)?;
+        let mut chain = self.current.chain;
+        if !empty {
+            let mut writer = CommitWriter {
+                transaction: &transaction,
+                sealer: &mut self.sealer,
+                key: &mut self.key,
+                value: &mut self.values,
+            };
+            for revision in batch.first.0..=batch.last.0 {
+                let revision = Revision(revision);
+                let writes = commits.get(&revision).map_or(&[][..], Vec::as_slice);
+                let row = CommitRow::new(revision, chain, std::mem::take(&mut self.row));
+                (self.row, chain) = writer.commit(row, revision, writes)?;
+            }
+        }
+        write_rows(&transaction, batch).map_err(engine_error)?;
+        transaction.commit().map_err(engine_error)?;
+
+        if !empty {
+            self.current = Mark { revision: batch.last, chain };
+            if let Err(error) = self.committed.note(self.current) {
+                // It only serves to notice damage later; the commit itself is durable.
+                tracing::warn!(error = &error as &dyn std::error::Error, "cannot write COMMITTED");
+            }
+        }
+        Ok(())
+    }
+
+    fn compact(&mut self, floor: Revision) -> Result<Revision, EngineError> {
+        let target = floor.min(self.current.revision);
+        self.checkpointer.bound_wal(&self.connection);
+        self.compacted = compact::compact(&mut self.connection, self.compacted, target)?;
+        Ok(if self.compacted.revision >= target { floor } else { self.compacted.revision })
+    }
+
+    fn drop_space(&mut self, space: SpaceId) -> Result<bool, EngineError> {
+        self.checkpointer.bound_wal(&self.connection);
+        compact::drop_space(&mut self.connection, space)
+    }
+
+    fn reader(&self) -> Arc<dyn Reader> {
+        Arc::<ReadPool>::clone(&self.pool)
+    }
+}
+
+impl Drop for SqliteEngine {
+    fn drop(&mut self) {
+        self.checkpointer.stop();
+        let mut statement = match self.connection.prepare("PRAGMA wal_checkpoint(TRUNCATE)") {
+            Ok(statement) => statement,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "cannot checkpoint the store");
+                return;
+            }
+        };
+        let done = statement.query_row([], |_| Ok(())).map_err(engine_error);
+        let synced = self.committed.sync();
+        if let Err(error) = done {
+            tracing::warn!(error = &error as &dyn std::error::Error, "cannot checkpoint the store");
+        }
+        if let Err(error) = synced {
+            tracing::warn!(error = &error as &dyn std::error::Error, "cannot sync COMMITTED");
+        }
+    }
+}
+
+/// Writes one commit after the other within a transaction.
+struct CommitWriter<'a> {
+    transaction: &'a Transaction<'a>,
+    sealer: &'a mut Sealer,
+    key: &'a mut Vec<u8>,
+    value: &'a mut Vec<u8>,
+}
+
+impl CommitWriter<'_> {
+    fn commit(
+        &mut self,
+        mut row: CommitRow,
+        revision: Revision,
+        writes: &[&ObjectWrite],
+    ) -> Result<(Vec<u8>, Chain), EngineError> {
+        let mut insert = self
+            .transaction
+            .prepare_cached("INSERT INTO versions (key, revision, value) VALUES (?1, ?2, ?3)")
+            .map_err(engine_error)?;
+        for ObjectWrite { entry, record } in writes {
+            key::encode(entry.space, entry.resource, &entry.name, self.key)?;
+            self.value.clear();
+            let checksum = self.sealer.seal(self.key, revision, record.as_ref(), self.value);
+            insert.execute((&*self.key, revision_column(revision), &*self.value)).map_err(engine_error)?;
+            row.push(entry, checksum);
+        }
+        let (bytes, chain) = row.finish();
+        self.transaction
+            .prepare_cached("INSERT INTO log (revision, entries) VALUES (?1, ?2)")
+            .and_then(|mut insert| insert.execute((revision_column(revision), &bytes)))
+            .map_err(engine_error)?;
+        Ok((bytes, chain))
+    }
+}
+
+fn write_rows(transaction: &Transaction<'_>, batch: &Batch) -> rusqlite::Result<()> {
+    for write in &batch.planes {
+        match write {
+            PlaneWrite::Put(plane) => transaction
+                .prepare_cached("INSERT OR REPLACE INTO planes (id, row) VALUES (?1, ?2)")?
+                .execute((plane.id.0.cast_signed(), row::encode_plane(plane)))?,
+            PlaneWrite::Remove(plane) => transaction
+                .prepare_cached("DELETE FROM planes WHERE id = ?1")?
+                .execute([plane.0.cast_signed()])?,
+        };
+    }
+    for space in &batch.spaces {
+        transaction
+            .prepare_cached("INSERT OR REPLACE INTO spaces (id, row) VALUES (?1, ?2)")?
+            .execute((space.id.0.cast_signed(), row::encode_space(space)))?;
+    }
+    for (id, resource) in &batch.resources {
+        transaction
+            .prepare_cached("INSERT OR REPLACE INTO resources (id, row) VALUES (?1, ?2)")?
+            .execute((id.0, row::encode_resource(*id, resource)))?;
+    }
+    Ok(())
+}
+
+fn rows<T>(
+    connection: &Connection,
+    query: &str,
+    decode: impl Fn(u64, &[u8]) -> Result<T, EngineError>,
+) -> Result<Vec<T>, EngineError> {
+    let mut statement = connection.prepare(query).map_err(engine_error)?;
+    let mut rows = statement.query([]).map_err(engine_error)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(engine_error)? {
+        let id: i64 = row.get(0).map_err(engine_error)?;
+        found.push(decode(id.cast_unsigned(), blob(row, 1)?)?);
+    }
+    Ok(found)
+}
+
+/// Takes the directory for this process.
+pub(crate) fn lock(directory: &Path) -> Result<File, OpenError> {
+    let path = directory.join(LOCK_FILE_NAME);
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(OpenError::io("write to", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { directory: directory.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(OpenError::io("lock", &path)(error)),
+    }
+}
+
+/// A new database appears under its name only when it is complete, so that whatever stands under that name and is
+/// no store was put there by someone else.
+fn create_if_missing(directory: &Path, path: &Path, known: &Known) -> Result<(), OpenError> {
+    if path.try_exists().map_err(OpenError::io("look at", path))? {
+        return Ok(());
+    }
+    let wal = with_suffix(path, "-wal");
+    let wal_len = wal.metadata().map_or(0, |metadata| metadata.len());
+    let lost = match known {
+        Known::Mark(mark) => mark.revision > Revision(0),
+        Known::Unreadable => true,
+        Known::Nothing => false,
+    };
+    if lost || wal_len > 0 {
+        let what = "it is missing, though there was a store in this directory; put it back from a backup, or move \
+                    the other files away to start with an empty store";
+        return Err(OpenError::Damaged { path: path.to_owned(), what: what.to_owned() });
+    }
+    let new = with_suffix(path, ".new");
+    let remove = |path: PathBuf| match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(OpenError::io("remove", path)(error))
+        }
+        _ => Ok(()),
+    };
+    let clear = || {
+        ["", "-wal", "-shm", "-journal"].into_iter().try_for_each(|suffix| remove(with_suffix(&new, suffix)))
+    };
+    clear()?;
+    if let Err(error) = database::create(&new) {
+        clear()?;
+        return Err(error);
+    }
+    let synced = File::open(&new).and_then(|file| file.sync_all());
+    synced.map_err(OpenError::io("sync", &new))?;
+    for suffix in ["-wal", "-shm"] {
+        remove(with_suffix(&new, suffix))?;
+    }
+    std::fs::rename(&new, path).map_err(OpenError::io("create", path))?;
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(OpenError::io("sync", directory))
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// The extent of the log, verified.
+#[derive(Debug)]
+pub(crate) struct History {
+    pub(crate) compacted: Mark,
+    pub(crate) current: Mark,
+}
+
+impl History {
+    /// Verifies that the log is dense, and the chain of its last `tail_len` commits, or of all.
+    pub(crate) fn read(connection: &Connection, tail_len: Option<u64>) -> Result<History, EngineError> {
+        let compacted = database::compacted(connection)?;
+        // Counting touches every page of the log, so it also finds those that cannot be read.
+        let (count, first, last): (i64, Option<i64>, Option<i64>) = connection
+            .query_row(
+                "SELECT (SELECT count(*) FROM log), (SELECT min(revision) FROM log), (SELECT max(revision) FROM log)",
+                [],
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+            )
+            .map_err(engine_error)?;
+        let (Some(first), Some(last)) = (first, last) else {
+            return Ok(History { compacted, current: compacted });
+        };
+        let (count, first, last) = (count.cast_unsigned(), first.cast_unsigned(), last.cast_unsigned());
+        if first != compacted.revision.0 + 1 || last < first || last - first + 1 != count {
+            return Err(EngineError::Damaged(format!(
+                "the log has {count} commits from {first} to {last}, after commit {}; some are missing",
+                compacted.revision
+            )));
+        }
+        let start = tail_len.map_or(first, |len| first.max(last.saturating_sub(len)));
+        let mut statement = connection
+            .prepare("SELECT revision, entries FROM log WHERE revision >= ?1 ORDER BY revision")
+            .map_err(engine_error)?;
+        let mut rows = statement.query([revision_column(Revision(start))]).map_err(engine_error)?;
+        let mut before = (start == first).then_some(compacted.chain);
+        while let Some(row) = rows.next().map_err(engine_error)? {
+            let revision = revision(row, 0)?;
+            let mut commit = Commit::open(revision, blob(row, 1)?)?;
+            if before.is_some_and(|before| before != commit.before) {
+                let what = format!("commit {revision} in the log does not follow the one before it");
+                return Err(EngineError::Damaged(what));
+            }
+            while commit.next()?.is_some() {}
+            before = Some(commit.chain);
+        }
+        let chain = before.ok_or_else(|| EngineError::Damaged("the log cannot be read".to_owned()))?;
+        Ok(History { compacted, current: Mark { revision: Revision(last), chain } })
+    }
+
+    /// Makes sure that everything that was ever acknowledged is there, as far as `COMMITTED` knows.
+    pub(crate) fn compare(
+        &self,
+        connection: &Connection,
+        directory: &Path,
+        known: &Known,
+    ) -> Result<(), OpenError> {
+        let path = directory.join(database::FILE_NAME);
+        let mark = match known {
+            Known::Mark(mark) => *mark,
+            Known::Nothing if self.current.revision == Revision(0) => return Ok(()),
+            Known::Nothing => {
+                tracing::warn!(directory = %directory.display(), "COMMITTED is missing; it is made anew");
+                return Ok(());
+            }
+            Known::Unreadable => {
+                let what = "it cannot be read; check the store, then remove this file: it will be made anew";
+                return Err(OpenError::Damaged {
+                    path: directory.join(committed::FILE_NAME),
+                    what: what.to_owned(),
+                });
+            }
+        };
+        if mark.revision > self.current.revision {
+            let what = format!(
+                "commits {}..{} are missing: they were acknowledged, but store.db and store.db-wal end before them. \
+                 Put back the two files as they were, or a backup; to go on without these commits, remove COMMITTED",
+                self.current.revision.next(),
+                mark.revision
+            );
+            return Err(OpenError::Damaged { path, what });
+        }
+        let chain = if mark.revision == self.compacted.revision {
+            Some(self.compacted.chain)
+        } else if mark.revision > self.compacted.revision {
+            connection
+                .query_row(
+                    "SELECT entries FROM log WHERE revision = ?1",
+                    [revision_column(mark.revision)],
+                    |row| row.get::<_, Vec<u8>>(0),
+                )
+                .optional()
+                .map_err(|error| OpenError::sqlite(&path, error))?
+                .map(|row| Commit::open(mark.revision, &row).map(|commit| commit.chain))
+                .transpose()
+                .map_err(|error| OpenError::engine(&path, error))?
+        } else {
+            None
+        };
+        if chain.is_some_and(|chain| chain != mark.chain) {
+            let what = format!(
+                "commit {} is another one than was acknowledged; store.db and COMMITTED are from different stores. \
+                 Put back the files that belong together; if store.db is the right one, remove COMMITTED",
+                mark.revision
+            );
+            return Err(OpenError::Damaged { path, what });
+        }
+        Ok(())
+    }
+}

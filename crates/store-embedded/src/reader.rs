@@ -1,0 +1,206 @@
+//! Reads: one version, a range, the log. Every value is verified before it is given out.
+
+use polder_store::engine::{EngineError, LogEntry, Reader, Scan, Version};
+use polder_store::{ObjectName, ResourceId, Revision, SpaceId};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Row};
+
+use crate::database::revision_column;
+use crate::error::engine_error;
+use crate::key::{self, KeyRange};
+use crate::log::Commit;
+use crate::pool::{ReadConnection, ReadPool};
+use crate::value::Opener;
+
+/// After this many rows of one object that are of no use, seeking past the rest is cheaper than stepping over it.
+const STEPS_MAX: u32 = 6;
+
+impl Reader for ReadPool {
+    fn version(
+        &self,
+        space: SpaceId,
+        resource: ResourceId,
+        name: &ObjectName,
+        at: Revision,
+    ) -> Result<Option<Version>, EngineError> {
+        let mut key = Vec::with_capacity(96);
+        key::encode(space, resource, name, &mut key)?;
+        let mut borrowed = self.take()?;
+        let ReadConnection { connection, opener } = &mut *borrowed;
+        version(connection, opener, &key, at)
+    }
+
+    fn scan(&self, scan: &Scan<'_>) -> Result<Vec<(ObjectName, Version)>, EngineError> {
+        if scan.limit == 0 {
+            return Ok(Vec::new());
+        }
+        let mut borrowed = self.take()?;
+        let ReadConnection { connection, opener } = &mut *borrowed;
+        scan_range(connection, opener, scan)
+    }
+
+    fn is_empty(&self, space: SpaceId) -> Result<bool, EngineError> {
+        let borrowed = self.take()?;
+        let (low, high) = (space.0.to_be_bytes(), (space.0 + 1).to_be_bytes());
+        let mut statement = borrowed
+            .connection
+            .prepare_cached("SELECT 1 FROM versions WHERE key >= ?1 AND key < ?2 LIMIT 1")
+            .map_err(engine_error)?;
+        let found = statement.exists((&low[..], &high[..])).map_err(engine_error)?;
+        Ok(!found)
+    }
+
+    fn log(&self, after: Revision, limit: usize) -> Result<Vec<LogEntry>, EngineError> {
+        let borrowed = self.take()?;
+        log(&borrowed.connection, after, limit)
+    }
+}
+
+fn version(
+    connection: &Connection,
+    opener: &mut Opener,
+    key: &[u8],
+    at: Revision,
+) -> Result<Option<Version>, EngineError> {
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT revision, value FROM versions WHERE key = ?1 AND revision <= ?2
+             ORDER BY revision DESC LIMIT 1",
+        )
+        .map_err(engine_error)?;
+    let mut rows = statement.query((key, revision_column(at))).map_err(engine_error)?;
+    let Some(row) = rows.next().map_err(engine_error)? else { return Ok(None) };
+    let revision = revision(row, 0)?;
+    let record = opener.open(key, revision, blob(row, 1)?)?;
+    Ok(Some(Version { revision, record }))
+}
+
+fn scan_range(
+    connection: &Connection,
+    opener: &mut Opener,
+    scan: &Scan<'_>,
+) -> Result<Vec<(ObjectName, Version)>, EngineError> {
+    let KeyRange { mut low, high } =
+        KeyRange::resource(scan.space, scan.resource, scan.namespace, scan.after);
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT key, revision, value FROM versions WHERE key >= ?1 AND key < ?2
+             ORDER BY key, revision DESC",
+        )
+        .map_err(engine_error)?;
+
+    let mut found = Vec::new();
+    // The object under the cursor, whether its version was found, and how many of its rows were of no use.
+    let mut current: Vec<u8> = Vec::with_capacity(96);
+    let mut answered = false;
+    let mut steps = 0;
+    let mut snapshot = None;
+    'seek: loop {
+        let mut rows = statement.query((&low, &high)).map_err(engine_error)?;
+        while let Some(row) = rows.next().map_err(engine_error)? {
+            let key = blob(row, 0)?;
+            if key != current {
+                current.clear();
+                current.extend_from_slice(key);
+                answered = false;
+                steps = 0;
+            }
+            let revision = revision(row, 1)?;
+            if !answered && revision <= scan.at {
+                let record = opener.open(key, revision, blob(row, 2)?)?;
+                found.push((name(key)?, Version { revision, record }));
+                if found.len() == scan.limit {
+                    return Ok(found);
+                }
+                answered = true;
+                steps = 0;
+                continue;
+            }
+            steps += 1;
+            if steps < STEPS_MAX {
+                continue;
+            }
+            if snapshot.is_none() {
+                snapshot = Some(Snapshot::hold(connection)?);
+            }
+            if !answered && let Some(version) = version(connection, opener, &current, scan.at)? {
+                found.push((name(&current)?, version));
+                if found.len() == scan.limit {
+                    return Ok(found);
+                }
+            }
+            low.clone_from(&current);
+            low.push(0);
+            continue 'seek;
+        }
+        return Ok(found);
+    }
+}
+
+fn log(connection: &Connection, after: Revision, limit: usize) -> Result<Vec<LogEntry>, EngineError> {
+    let mut statement = connection
+        .prepare_cached("SELECT revision, entries FROM log WHERE revision > ?1 ORDER BY revision")
+        .map_err(engine_error)?;
+    let mut rows = statement.query([revision_column(after)]).map_err(engine_error)?;
+    let mut entries = Vec::new();
+    let mut before = None;
+    while entries.len() < limit
+        && let Some(row) = rows.next().map_err(engine_error)?
+    {
+        let revision = revision(row, 0)?;
+        let mut commit = Commit::open(revision, blob(row, 1)?)?;
+        if let Some((before_revision, before_chain)) = before
+            && (revision != Revision::next(before_revision) || commit.before != before_chain)
+        {
+            let what = format!("commit {revision} in the log does not follow commit {before_revision}");
+            return Err(EngineError::Damaged(what));
+        }
+        before = Some((revision, commit.chain));
+        while let Some((entry, _)) = commit.next()? {
+            entries.push(entry);
+        }
+    }
+    Ok(entries)
+}
+
+/// Keeps what a running statement sees for the statements after it.
+struct Snapshot<'a>(&'a Connection);
+
+impl<'a> Snapshot<'a> {
+    /// SQLite lets a transaction begin around a statement that is reading already, and keeps its view.
+    fn hold(connection: &'a Connection) -> Result<Snapshot<'a>, EngineError> {
+        connection.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])).map_err(engine_error)?;
+        Ok(Snapshot(connection))
+    }
+}
+
+impl Drop for Snapshot<'_> {
+    fn drop(&mut self) {
+        let ended = self.0.prepare_cached("ROLLBACK").and_then(|mut rollback| rollback.execute([]));
+        if let Err(error) = ended {
+            // The pool sees that the transaction is still open and throws the connection away.
+            tracing::warn!(error = &error as &dyn std::error::Error, "cannot end a read of the store");
+        }
+    }
+}
+
+fn name(key: &[u8]) -> Result<ObjectName, EngineError> {
+    key::decode_name(key)
+        .ok_or_else(|| EngineError::Damaged(format!("{} is no name of an object", key::describe(key))))
+}
+
+pub(crate) fn revision(row: &Row<'_>, column: usize) -> Result<Revision, EngineError> {
+    let number: i64 = row.get(column).map_err(engine_error)?;
+    u64::try_from(number)
+        .map(Revision)
+        .map_err(|_| EngineError::Damaged(format!("revision {number} is negative")))
+}
+
+pub(crate) fn blob<'a>(row: &'a Row<'_>, column: usize) -> Result<&'a [u8], EngineError> {
+    match row.get_ref(column).map_err(engine_error)? {
+        ValueRef::Blob(bytes) => Ok(bytes),
+        other => {
+            Err(EngineError::Damaged(format!("a column has type {} instead of bytes", other.data_type())))
+        }
+    }
+}
