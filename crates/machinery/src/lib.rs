@@ -6,9 +6,9 @@
 
 pub mod age;
 pub mod continue_token;
+pub mod crd;
 pub mod jsonpath;
 pub mod patch;
-pub mod crd;
 pub mod schema;
 
 #[cfg(test)]

@@ -1,1 +1,30 @@
-fn main() {}
+//! Polder: many Kubernetes control planes from one process. This is the one binary: the server and the command line.
+
+mod commands;
+mod config;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Isolated Kubernetes control planes, thousands to a process.
+#[derive(Parser)]
+#[command(name = "polder", version, about, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match arguments.command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

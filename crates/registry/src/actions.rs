@@ -9,7 +9,12 @@ use crate::registry::Registry;
 
 impl Registry {
     /// Assigns a pod to a node, once. The caller has been authorized for the subresource.
-    pub async fn bind(&self, context: &RequestContext, target: &Target, binding: &Value) -> Result<(), Status> {
+    pub async fn bind(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        binding: &Value,
+    ) -> Result<(), Status> {
         let node = binding.str_at(&["target", "name"]).unwrap_or_default().to_string();
         if node.is_empty() {
             return Err(Status::bad_request("target.name is required"));
@@ -26,7 +31,8 @@ impl Registry {
                 return Err(Status::conflict(&resource, &target.name, &why));
             }
             pod.set_at(&["spec", "nodeName"], node.as_str());
-            let scheduled = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": (self.now())});
+            let scheduled =
+                json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": (self.now())});
             let mut conditions = pod.array_at(&["status", "conditions"]).to_vec();
             conditions.retain(|one| one.str_at(&["type"]) != Some("PodScheduled"));
             conditions.push(scheduled);
@@ -38,7 +44,12 @@ impl Registry {
     }
 
     /// Evicts a pod: a delete that disruption budgets will have a say in.
-    pub async fn evict(&self, context: &RequestContext, target: &Target, eviction: &Value) -> Result<(), Status> {
+    pub async fn evict(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        eviction: &Value,
+    ) -> Result<(), Status> {
         let options = eviction.get("deleteOptions");
         let options = DeleteOptions::read(options, &crate::context::Query::default())?;
         let pod = Target { subresource: Default::default(), ..target.clone() };

@@ -57,8 +57,7 @@ impl Catalog {
     /// Whether anything is served under a group, or a group and version.
     pub fn has_group(&self, group: &str, version: Option<&str>) -> bool {
         self.definitions.iter().any(|definition| {
-            definition.group == group
-                && version.is_none_or(|version| definition.version(version).is_some())
+            definition.group == group && version.is_none_or(|version| definition.version(version).is_some())
         })
     }
 
@@ -183,7 +182,12 @@ fn served_version(resource: &BuiltinResource, scale: Option<Scale>) -> ServedVer
             .collect(),
         columns: Vec::new(),
         selectable: Vec::new(),
-        scale: resource.subresources.iter().any(|subresource| subresource.name == "scale").then_some(scale).flatten(),
+        scale: resource
+            .subresources
+            .iter()
+            .any(|subresource| subresource.name == "scale")
+            .then_some(scale)
+            .flatten(),
         deprecation: deprecation(resource),
         published: None,
         type_meta: type_meta(&resource.kind, &resource.group_version()),
@@ -211,9 +215,6 @@ mod tests {
     fn versions_sort_like_kubernetes() {
         let mut versions = ["v1alpha1", "foo", "v1", "v10", "v2beta1", "v1beta2", "v2", "v1beta10", "bar"];
         versions.sort_by_key(|version| version_priority(version));
-        assert_eq!(
-            versions,
-            ["v10", "v2", "v1", "v2beta1", "v1beta10", "v1beta2", "v1alpha1", "bar", "foo"]
-        );
+        assert_eq!(versions, ["v10", "v2", "v1", "v2beta1", "v1beta10", "v1beta2", "v1alpha1", "bar", "foo"]);
     }
 }

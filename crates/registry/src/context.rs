@@ -64,7 +64,11 @@ impl WriteOptions {
             "Ignore" => FieldValidation::Ignore,
             "Strict" => FieldValidation::Strict,
             other => {
-                errors.push(FieldError::not_supported("fieldValidation", other, ["", "Ignore", "Strict", "Warn"]));
+                errors.push(FieldError::not_supported(
+                    "fieldValidation",
+                    other,
+                    ["", "Ignore", "Strict", "Warn"],
+                ));
                 FieldValidation::Warn
             }
         };
@@ -73,7 +77,11 @@ impl WriteOptions {
             if manager.len() > 128 {
                 errors.push(FieldError::too_long("fieldManager", 128));
             } else if manager.chars().any(char::is_control) {
-                errors.push(FieldError::invalid("fieldManager", manager, "should only contain printable characters"));
+                errors.push(FieldError::invalid(
+                    "fieldManager",
+                    manager,
+                    "should only contain printable characters",
+                ));
             }
         }
         invalid_options(kind, &errors)?;

@@ -77,14 +77,8 @@ impl Registry {
             return Ok(catalog.clone());
         }
         let epoch = self.customs.epoch(plane.id).load(Ordering::Acquire);
-        let query = ListQuery {
-            resource: self.crds,
-            namespace: None,
-            after: None,
-            at: None,
-            limit: 0,
-            filter: None,
-        };
+        let query =
+            ListQuery { resource: self.crds, namespace: None, after: None, at: None, limit: 0, filter: None };
         let page = self.store.list(plane, query).await.map_err(|error| read_failed(plane, error))?;
         let base = if plane.id == PlaneId::CORE { &self.core } else { &self.builtin };
         let mut definitions = Vec::new();
@@ -105,7 +99,8 @@ impl Registry {
             };
             definitions.push((digest, definition));
         }
-        let catalog = if definitions.is_empty() { base.clone() } else { self.shared_catalog(base, definitions) };
+        let catalog =
+            if definitions.is_empty() { base.clone() } else { self.shared_catalog(base, definitions) };
         let mut planes = self.customs.planes.lock();
         if self.customs.epoch(plane.id).load(Ordering::Acquire) == epoch {
             if planes.len() >= CATALOGS_LEN_MAX {
@@ -121,7 +116,8 @@ impl Registry {
         base: &Arc<Catalog>,
         mut definitions: Vec<([u8; 32], Arc<ResourceDefinition>)>,
     ) -> Arc<Catalog> {
-        definitions.sort_by(|(_, left), (_, right)| (&left.group, &left.plural).cmp(&(&right.group, &right.plural)));
+        definitions
+            .sort_by(|(_, left), (_, right)| (&left.group, &left.plural).cmp(&(&right.group, &right.plural)));
         let mut hash = Sha256::new();
         hash.update(base.digest.as_bytes());
         for (digest, _) in &definitions {
@@ -149,7 +145,8 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn is_crd(target: &Target) -> bool {
-    target.definition.plural == "customresourcedefinitions" && target.definition.group == "apiextensions.k8s.io"
+    target.definition.plural == "customresourcedefinitions"
+        && target.definition.group == "apiextensions.k8s.io"
 }
 
 /// Decides what becomes of a CRD while it is written: defaults, checks, names, conditions.
@@ -253,9 +250,9 @@ fn set_status(crd: &mut Value, old: Option<&Value>, catalog: &Catalog, now: &str
         }
     };
     let others = old.map(|old| old.array_at(&["status", "conditions"]).to_vec()).unwrap_or_default();
-    let kept = others.into_iter().filter(|one| {
-        !matches!(one.str_at(&["type"]), Some("NamesAccepted" | "Established"))
-    });
+    let kept = others
+        .into_iter()
+        .filter(|one| !matches!(one.str_at(&["type"]), Some("NamesAccepted" | "Established")));
     status.insert("conditions", conditions.into_iter().chain(kept).collect::<Vec<_>>());
     let mut stored = old.map(|old| old.array_at(&["status", "storedVersions"]).to_vec()).unwrap_or_default();
     if let Some(version) = storage_version(crd)
@@ -339,7 +336,11 @@ fn served_definition(store: &Store, crd: &Value) -> Option<ResourceDefinition> {
 }
 
 /// A definition from a CRD's spec. Our own kinds are written the same way.
-pub(crate) fn definition(store: &Store, crd: &Value, behavior: &'static Behavior) -> Option<ResourceDefinition> {
+pub(crate) fn definition(
+    store: &Store,
+    crd: &Value,
+    behavior: &'static Behavior,
+) -> Option<ResourceDefinition> {
     let spec = crd.get("spec")?;
     let text = |path: &[&str]| SmolStr::new(spec.str_at(path).unwrap_or_default());
     let list = |path: &[&str]| -> Vec<SmolStr> {
@@ -382,7 +383,8 @@ fn served_version(group: &SmolStr, kind: &SmolStr, version: &Value) -> Option<Se
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let written = version.at(&["schema", "openAPIV3Schema"]).unwrap_or(&anything);
     let schema = structural::compile(written, &object_meta()).ok()?;
-    let verbs = |verbs: &[&'static str]| verbs.iter().map(|verb| SmolStr::new_static(verb)).collect::<Vec<_>>();
+    let verbs =
+        |verbs: &[&'static str]| verbs.iter().map(|verb| SmolStr::new_static(verb)).collect::<Vec<_>>();
     let own_kind = |kind: GroupVersionKind, name: &'static str| Subresource {
         name: SmolStr::new_static(name),
         kind,
@@ -418,7 +420,8 @@ fn served_version(group: &SmolStr, kind: &SmolStr, version: &Value) -> Option<Se
         columns: columns(version),
         selectable: selectable(version),
         scale,
-        deprecation: deprecated.then(|| own_warning.unwrap_or(format!("{group_version} {kind} is deprecated"))),
+        deprecation: deprecated
+            .then(|| own_warning.unwrap_or(format!("{group_version} {kind} is deprecated"))),
         type_meta: type_meta(kind, &group_version),
         name,
         published: Some(openapi::PublishedSchema::Written(Arc::new(written.clone()))),
@@ -458,4 +461,3 @@ fn selectable(version: &Value) -> Vec<(SmolStr, JsonPath)> {
     });
     fields.collect()
 }
-

@@ -114,7 +114,10 @@ fn check_metadata_shape(target: &Target, value: &Value) -> Result<(), Status> {
         None | Some(Value::Object(_)) => Ok(()),
         Some(other) => Err(unfit(
             target,
-            &format!("json: cannot unmarshal {} into Go struct field .metadata of type v1.ObjectMeta", other.type_name()),
+            &format!(
+                "json: cannot unmarshal {} into Go struct field .metadata of type v1.ObjectMeta",
+                other.type_name()
+            ),
         )),
     }
 }

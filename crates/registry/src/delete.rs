@@ -48,7 +48,12 @@ impl DeleteOptions {
             check_policy(policy, query.get("orphanDependents").is_some(), &mut errors);
             let dry_run = dry_run(query.all("dryRun"), &mut errors);
             invalid_options("DeleteOptions", &errors)?;
-            return Ok(DeleteOptions { dry_run, grace_period_seconds: grace, uid: None, resource_version: None });
+            return Ok(DeleteOptions {
+                dry_run,
+                grace_period_seconds: grace,
+                uid: None,
+                resource_version: None,
+            });
         };
         if !matches!(body, Value::Object(_)) {
             return Err(Status::bad_request("the body of a delete must be DeleteOptions"));
@@ -82,7 +87,11 @@ fn check_policy(policy: &str, orphan_set: bool, errors: &mut Vec<FieldError>) {
         ));
     }
     if !matches!(policy, "" | "Foreground" | "Background" | "Orphan") {
-        errors.push(FieldError::not_supported("propagationPolicy", policy, ["Foreground", "Background", "Orphan"]));
+        errors.push(FieldError::not_supported(
+            "propagationPolicy",
+            policy,
+            ["Foreground", "Background", "Orphan"],
+        ));
     }
 }
 
@@ -244,7 +253,8 @@ fn grace_seconds(target: &Target, old: &Value, options: &DeleteOptions) -> i64 {
 }
 
 fn check_preconditions(target: &Target, options: &DeleteOptions, old: &Value) -> Result<(), Status> {
-    let rows = [("UID", "uid", &options.uid), ("ResourceVersion", "resourceVersion", &options.resource_version)];
+    let rows =
+        [("UID", "uid", &options.uid), ("ResourceVersion", "resourceVersion", &options.resource_version)];
     for (label, field, wanted) in rows {
         let own = old.str_at(&["metadata", field]).unwrap_or_default();
         if let Some(wanted) = wanted

@@ -54,10 +54,8 @@ impl ListOptions {
         let wanted = query.get("resourceVersion").unwrap_or_default();
         let wanted_match = query.get("resourceVersionMatch").unwrap_or_default();
         if query.get("sendInitialEvents").is_some_and(|text| !text.is_empty()) {
-            errors.push(FieldError::forbidden(
-                "sendInitialEvents",
-                "sendInitialEvents is forbidden for list",
-            ));
+            errors
+                .push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
         }
         if !wanted_match.is_empty() {
             if !matches!(wanted_match, "Exact" | "NotOlderThan") {
@@ -88,7 +86,9 @@ impl ListOptions {
         }
         invalid_options("ListOptions", &errors)?;
         if continue_token.is_some() && !matches!(wanted, "" | "0") {
-            return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+            return Err(Status::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
         }
         let version = match (wanted, wanted_match) {
             ("", _) => VersionWanted::Newest,
@@ -111,16 +111,18 @@ impl ListOptions {
 /// A non-negative number of the query.
 pub(crate) fn integer(query: &Query, key: &str) -> Result<Option<usize>, Status> {
     let Some(text) = query.get(key).filter(|text| !text.is_empty()) else { return Ok(None) };
-    let number: i64 = text.parse().map_err(|_| {
-        Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
-    })?;
+    let number: i64 = text
+        .parse()
+        .map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))?;
     Ok(Some(usize::try_from(number.max(0)).unwrap_or(usize::MAX)))
 }
 
 /// A resource version a client sent back.
 pub(crate) fn resource_version(text: &str) -> Result<u64, Status> {
     text.parse().map_err(|_| {
-        Status::bad_request(format!("Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
+        Status::bad_request(format!(
+            "Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
     })
 }
 
@@ -153,7 +155,8 @@ impl Registry {
             filter: options.selection.filter(),
         };
         if let Some(token) = &options.continue_token {
-            let token = ContinueToken::decode(token).map_err(|error| Status::bad_request(error.to_string()))?;
+            let token =
+                ContinueToken::decode(token).map_err(|error| Status::bad_request(error.to_string()))?;
             query.after = Some(position(&token.start, target)?);
             query.at = match u64::try_from(token.revision) {
                 Ok(version) => Some(plane.revision(version)),
@@ -224,6 +227,7 @@ fn expired_token(after: Option<&ObjectName>, target: &Target) -> Status {
          results. Continuing with the provided token results in an inconsistent list - objects that were created, \
          modified, or deleted between the time the first chunk was returned and now may show up in the list.",
     );
-    status.continue_token = after.map(|after| ContinueToken::after(&position_text(after, target), -1).encode());
+    status.continue_token =
+        after.map(|after| ContinueToken::after(&position_text(after, target), -1).encode());
     status
 }

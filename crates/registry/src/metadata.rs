@@ -1,8 +1,8 @@
 //! Object metadata: what clients may say, what the server fills in, what may never change.
 
 use polder_model::names::{
-    dns_1035_label_problem, dns_label_problem, dns_subdomain_problem, label_value_problem, path_segment_problem,
-    qualified_name_problem,
+    dns_1035_label_problem, dns_label_problem, dns_subdomain_problem, label_value_problem,
+    path_segment_problem, qualified_name_problem,
 };
 use polder_model::{FieldError, FieldPath, Object, SmolStr, Status, Value, format_smolstr};
 

@@ -39,10 +39,7 @@ pub(crate) fn definitions(store: &Store) -> Vec<Arc<ResourceDefinition>> {
         }
         Arc::new(definition)
     };
-    vec![
-        make("Plane", "planes", &["pl"], &plane::PLANE),
-        make("Layer", "layers", &[], &layer::LAYER),
-    ]
+    vec![make("Plane", "planes", &["pl"], &plane::PLANE), make("Layer", "layers", &[], &layer::LAYER)]
 }
 
 fn is_kind(target: &Target, plural: &str) -> bool {
@@ -56,9 +53,7 @@ fn is_own(context: &RequestContext, target: &Target) -> bool {
 /// What the server says about a new plane or layer.
 pub(crate) fn prepare(registry: &Registry, target: &Target, object: &mut Value) {
     let now = registry.now();
-    let ready = |reason: &str| {
-        json!([{"type": "Ready", "status": "True", "reason": reason, "message": "", "lastTransitionTime": (now.as_str())}])
-    };
+    let ready = |reason: &str| json!([{"type": "Ready", "status": "True", "reason": reason, "message": "", "lastTransitionTime": (now.as_str())}]);
     if is_kind(target, "planes") {
         let url = plane_url(registry, &target.name);
         object.set_at(&["status"], json!({"phase": "Ready", "url": url, "conditions": (ready("Created"))}));

@@ -93,7 +93,12 @@ impl Registry {
         Ok(self.catalog(plane).await?.find(group, version, plural))
     }
 
-    pub async fn authorize(&self, context: &RequestContext, verb: &str, target: &Target) -> Result<(), Status> {
+    pub async fn authorize(
+        &self,
+        context: &RequestContext,
+        verb: &str,
+        target: &Target,
+    ) -> Result<(), Status> {
         let resource = target.definition.group_resource();
         let attributes = Attributes {
             user: &context.user,
@@ -109,12 +114,19 @@ impl Registry {
         };
         match self.authorizer.authorize(&attributes).await {
             Decision::Allow => Ok(()),
-            refused => Err(Status::forbidden(&resource, &target.name, &authz::refusal(&attributes, &refused))),
+            refused => {
+                Err(Status::forbidden(&resource, &target.name, &authz::refusal(&attributes, &refused)))
+            }
         }
     }
 
     /// May somebody read a path that is no resource.
-    pub async fn authorize_path(&self, context: &RequestContext, verb: &str, path: &str) -> Result<(), Status> {
+    pub async fn authorize_path(
+        &self,
+        context: &RequestContext,
+        verb: &str,
+        path: &str,
+    ) -> Result<(), Status> {
         let target = authz::Target::Path(path);
         let attributes = Attributes { user: &context.user, plane: context.plane.id, verb, target };
         match self.authorizer.authorize(&attributes).await {
@@ -140,7 +152,10 @@ impl Registry {
         let stored = self.must_find(context, target).await?;
         if target.subresource == "scale" {
             let value = self.to_client(context, target, &stored)?;
-            return Ok(ObjectAnswer { body: Answered::Made(crate::scale::read(target, &value)?), created: false });
+            return Ok(ObjectAnswer {
+                body: Answered::Made(crate::scale::read(target, &value)?),
+                created: false,
+            });
         }
         Ok(ObjectAnswer { body: self.answer(context, target, stored)?, created: false })
     }
@@ -194,7 +209,8 @@ impl Registry {
         stored: &StoredObject,
     ) -> Result<Value, Status> {
         let version = context.plane.resource_version(stored.revision);
-        let mut value = stored.record.to_value(version).map_err(|error| Status::internal(error.to_string()))?;
+        let mut value =
+            stored.record.to_value(version).map_err(|error| Status::internal(error.to_string()))?;
         convert(target, &mut value, &target.definition.storage, &target.group_version());
         value.set_at(&["kind"], target.definition.kind.clone());
         value.set_at(&["apiVersion"], target.api_version());

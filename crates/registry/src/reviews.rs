@@ -116,9 +116,10 @@ fn user_value(user: &UserInfo) -> Value {
         value.insert("uid", user.uid.clone());
     }
     value.insert("groups", user.groups.iter().map(Value::from).collect::<Vec<_>>());
-    let extra = user.extra.iter().map(|(key, values)| {
-        (key.clone(), Value::Array(values.iter().map(Value::from).collect()))
-    });
+    let extra = user
+        .extra
+        .iter()
+        .map(|(key, values)| (key.clone(), Value::Array(values.iter().map(Value::from).collect())));
     let extra: Object = extra.collect();
     if !extra.is_empty() {
         value.insert("extra", extra);

@@ -40,9 +40,8 @@ impl Selection {
         let mut lookups = Vec::new();
         for requirement in fields.requirements() {
             let label = requirement.path.as_str();
-            let lookup = lookup(target, label).ok_or_else(|| {
-                Status::bad_request(format!("field label not supported: {label}"))
-            })?;
+            let lookup = lookup(target, label)
+                .ok_or_else(|| Status::bad_request(format!("field label not supported: {label}")))?;
             lookups.push((SmolStr::new(label), lookup));
         }
         let (definition, version) = (target.definition.clone(), target.version);
@@ -65,8 +64,10 @@ impl Selection {
         if self.fields.is_everything() {
             return true;
         }
-        let needs_body = self.lookups.iter().any(|(_, lookup)| !matches!(lookup, Lookup::Name | Lookup::Namespace));
-        let body = if needs_body { Value::parse(object.record.body()).unwrap_or_default() } else { Value::Null };
+        let needs_body =
+            self.lookups.iter().any(|(_, lookup)| !matches!(lookup, Lookup::Name | Lookup::Namespace));
+        let body =
+            if needs_body { Value::parse(object.record.body()).unwrap_or_default() } else { Value::Null };
         self.fields.matches(|label| {
             let (_, lookup) = self.lookups.iter().find(|(own, _)| own == label)?;
             Some(match lookup {

@@ -18,7 +18,12 @@ pub(crate) fn read_failed(plane: &Plane, error: ReadError) -> Status {
 }
 
 /// A commit that failed for another reason than the object's own state.
-pub(crate) fn commit_failed(plane: &Plane, resource: &GroupResource, name: &str, error: CommitError) -> Status {
+pub(crate) fn commit_failed(
+    plane: &Plane,
+    resource: &GroupResource,
+    name: &str,
+    error: CommitError,
+) -> Status {
     match error {
         CommitError::Conflict { .. } => Status::modified(resource, name),
         CommitError::NoPlane => plane_not_found(plane.name.as_str()),
@@ -37,7 +42,9 @@ pub(crate) fn commit_failed(plane: &Plane, resource: &GroupResource, name: &str,
         CommitError::TooDeep(layers) => Status::forbidden(
             resource,
             name,
-            &format!("the source is {layers} forks deep, which is the most there can be; export and import it to flatten it"),
+            &format!(
+                "the source is {layers} forks deep, which is the most there can be; export and import it to flatten it"
+            ),
         ),
         CommitError::Closed => Status::unavailable("the server is shutting down"),
         CommitError::Engine(error) => engine_failed(&error),

@@ -69,7 +69,12 @@ impl WatchOptions {
         };
         let seconds = integer(query, "timeoutSeconds")?.unwrap_or(0);
         let timeout = if seconds == 0 { TIMEOUT_DEFAULT } else { Duration::from_secs(seconds as u64) };
-        Ok(WatchOptions { selection: Arc::new(Selection::from_query(query, target)?), start, bookmarks, timeout })
+        Ok(WatchOptions {
+            selection: Arc::new(Selection::from_query(query, target)?),
+            start,
+            bookmarks,
+            timeout,
+        })
     }
 }
 

@@ -1,9 +1,7 @@
 //! Create, update and patch: one pipeline. Decode, default, put back what clients cannot change, validate, commit; a
 //! write without a resource version starts over when somebody else was faster.
 
-use polder_machinery::patch::{
-    PatchError, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch,
-};
+use polder_machinery::patch::{PatchError, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
 use polder_model::{FieldError, GroupResource, Object, SmolStr, Status, Value};
 use polder_store::{Change, CommitError, Expect, Key, ObjectName, PlaneChange, Record, StoredObject, Write};
 use std::sync::Arc;
@@ -137,7 +135,8 @@ impl Registry {
             Err(CommitError::Conflict { key: other, .. }) if other == key => Err(CreateError::Exists),
             Err(CommitError::Conflict { .. }) => Err(CreateError::NamespaceChanged),
             Err(error) => {
-                Err(commit_failed(&context.plane, &target.definition.group_resource(), &target.name, error).into())
+                Err(commit_failed(&context.plane, &target.definition.group_resource(), &target.name, error)
+                    .into())
             }
         }
     }
@@ -160,7 +159,8 @@ impl Registry {
         let value = Value::parse(namespace.record.body()).unwrap_or_default();
         if value.at(&["metadata", "deletionTimestamp"]).is_some() {
             let place = &target.namespace;
-            let why = format!("unable to create new content in namespace {place} because it is being terminated");
+            let why =
+                format!("unable to create new content in namespace {place} because it is being terminated");
             let status = Status::forbidden(&target.definition.group_resource(), &target.name, &why);
             let cause = format!("namespace {place} is being terminated");
             return Err(status.with_cause("NamespaceTerminating", cause, "metadata.namespace").into());
@@ -270,11 +270,14 @@ impl Registry {
             let current = context.plane.resource_version(stored.revision);
             let conditional = match (&source, sent_version) {
                 (Source::Put(_), "" | "0") if !target.definition.behavior.unconditional_update => {
-                    let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
+                    let error =
+                        FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
                     return Err(Status::invalid(&target.definition.group_kind(), &target.name, &[error]));
                 }
                 (_, "" | "0") => false,
-                (_, sent) if sent != current.to_string() => return Err(Status::modified(&resource, &target.name)),
+                (_, sent) if sent != current.to_string() => {
+                    return Err(Status::modified(&resource, &target.name));
+                }
                 // A patch starts from the stored object, so its version being there says nothing.
                 (Source::Put(_), _) => true,
                 (Source::Patch(_, patch, _), _) => patch.at(&["metadata", "resourceVersion"]).is_some(),
@@ -374,8 +377,11 @@ impl Registry {
         if record == stored.record {
             return self.answer(context, target, stored.clone()).map(Some);
         }
-        let writes =
-            vec![Write { key: key.clone(), record: Some(record.clone()), expect: Expect::At(stored.revision) }];
+        let writes = vec![Write {
+            key: key.clone(),
+            record: Some(record.clone()),
+            expect: Expect::At(stored.revision),
+        }];
         match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
             Ok(committed) => {
                 custom::committed(self, context, target);
@@ -402,11 +408,8 @@ impl Registry {
         stored: &Arc<StoredObject>,
         plane: Option<PlaneChange>,
     ) -> Result<Option<Answered>, Status> {
-        let writes = vec![Write {
-            key: self.key(context, target),
-            record: None,
-            expect: Expect::At(stored.revision),
-        }];
+        let writes =
+            vec![Write { key: self.key(context, target), record: None, expect: Expect::At(stored.revision) }];
         match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
             Ok(_) => {
                 custom::committed(self, context, target);
@@ -459,7 +462,12 @@ pub fn check_verb(target: &Target, verb: &str) -> Result<(), Status> {
     if allowed { Ok(()) } else { Err(Status::method_not_allowed()) }
 }
 
-pub(crate) fn apply_patch(target: &Target, kind: PatchKind, patch: &Value, old: Value) -> Result<Value, Status> {
+pub(crate) fn apply_patch(
+    target: &Target,
+    kind: PatchKind,
+    patch: &Value,
+    old: Value,
+) -> Result<Value, Status> {
     let patched = match kind {
         PatchKind::Json => apply_json_patch(old, patch),
         PatchKind::Merge => apply_merge_patch(old, patch.clone()),
@@ -494,7 +502,8 @@ fn check_same_object(new: &Value, old: &Value) -> Result<(), Status> {
     }
     for field in ["apiVersion", "kind"] {
         if old.get(field) != new.get(field) {
-            let (before, after) = (old.str_at(&[field]).unwrap_or_default(), new.str_at(&[field]).unwrap_or_default());
+            let (before, after) =
+                (old.str_at(&[field]).unwrap_or_default(), new.str_at(&[field]).unwrap_or_default());
             return Err(Status::bad_request(format!(
                 "the {field} in the patched object ({after}) does not match that of the object ({before})"
             )));
@@ -518,7 +527,9 @@ fn is_finished(value: &Value) -> bool {
     let deleted = value.at(&["metadata", "deletionTimestamp"]).is_some();
     let held = !value.array_at(&["metadata", "finalizers"]).is_empty();
     // A namespace is also held by its own list; everything else has no such member.
-    let held = held || (value.str_at(&["kind"]) == Some("Namespace") && !value.array_at(&["spec", "finalizers"]).is_empty());
+    let held = held
+        || (value.str_at(&["kind"]) == Some("Namespace")
+            && !value.array_at(&["spec", "finalizers"]).is_empty());
     let graceful = value.i64_at(&["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0) > 0;
     deleted && !held && !graceful
 }

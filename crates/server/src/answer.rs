@@ -36,8 +36,6 @@ impl Style {
         };
         Style { media, pretty, gzip }
     }
-
-    pub(crate) const PLAIN: Style = Style { media: Media::Json, pretty: false, gzip: false };
 }
 
 /// An answer with a JSON document that is already written, without its final line break.
@@ -95,7 +93,8 @@ pub(crate) fn text(code: StatusCode, text: impl Into<Bytes>) -> Answer {
 }
 
 pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(bytes.len() / 4), flate2::Compression::fast());
+    let mut encoder =
+        flate2::write::GzEncoder::new(Vec::with_capacity(bytes.len() / 4), flate2::Compression::fast());
     // Writing into memory does not fail.
     encoder.write_all(bytes).and_then(|()| encoder.finish()).unwrap_or_default()
 }
@@ -146,7 +145,8 @@ mod tests {
     fn pretty_json() {
         let mut out = Vec::new();
         write_pretty(&json!({"a": [1, {}], "b": {"c": "d"}, "e": []}), 0, &mut out);
-        let expected = "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": {\n    \"c\": \"d\"\n  },\n  \"e\": []\n}";
+        let expected =
+            "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": {\n    \"c\": \"d\"\n  },\n  \"e\": []\n}";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 }

@@ -15,9 +15,7 @@ pub(crate) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
 /// Reads a whole request body.
 pub(crate) async fn read(body: hyper::body::Incoming) -> Result<Bytes, Status> {
-    let too_large = || {
-        Status::too_large(format!("Request entity is too large: limit is {BODY_BYTES_MAX}"))
-    };
+    let too_large = || Status::too_large(format!("Request entity is too large: limit is {BODY_BYTES_MAX}"));
     if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
         return Err(too_large());
     }

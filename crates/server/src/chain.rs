@@ -105,9 +105,8 @@ fn plane(state: &State, peer: &Peer, route: &Route, user: &UserInfo) -> Result<A
         }
     };
     // A connection made for one plane's host name carries no requests for another's.
-    let by_name = peer.server_name.as_deref().and_then(|name| {
-        crate::route::plane_of_host(name, &state.base_domains)
-    });
+    let by_name =
+        peer.server_name.as_deref().and_then(|name| crate::route::plane_of_host(name, &state.base_domains));
     if by_name.is_some_and(|name| name != plane.name) {
         return Err(Status::untyped(421, "this connection was made for another host name"));
     }

@@ -148,9 +148,7 @@ pub(crate) fn group(catalog: &Catalog, group: &str) -> Option<Value> {
 }
 
 fn group_value(group: &SmolStr, versions: &[SmolStr]) -> Value {
-    let version = |version: &SmolStr| {
-        json!({"groupVersion": (format!("{group}/{version}")), "version": (version.clone())})
-    };
+    let version = |version: &SmolStr| json!({"groupVersion": (format!("{group}/{version}")), "version": (version.clone())});
     let listed: Vec<Value> = versions.iter().map(version).collect();
     json!({
         "name": (group.clone()), "versions": listed,

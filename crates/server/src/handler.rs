@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
-use polder_model::{GroupKind, SmolStr, Status, Value, json, value};
+use polder_model::{GroupKind, Status, Value, json, value};
 use polder_registry::context::WriteOptions;
 use polder_registry::decode::Document;
 use polder_registry::delete::{DeleteAnswer, DeleteOptions};
@@ -79,7 +79,11 @@ impl Call {
         let verb = self.method.as_str().to_ascii_lowercase();
         let verb = if verb == "head" { "get".into() } else { verb };
         self.state.registry.authorize_path(&self.context, &verb, &self.route.path()).await?;
-        if matches!(self.method, Method::GET | Method::HEAD) { Ok(()) } else { Err(Status::method_not_allowed()) }
+        if matches!(self.method, Method::GET | Method::HEAD) {
+            Ok(())
+        } else {
+            Err(Status::method_not_allowed())
+        }
     }
 
     async fn groups(self, core: bool) -> Result<Answer, Status> {
@@ -110,7 +114,8 @@ impl Call {
             "/metrics" => {
                 let text = self.state.metrics.scrape(registry, &self.state.gates);
                 let mut answer = answer::text(StatusCode::OK, text);
-                let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+                let kind =
+                    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
                 answer.headers_mut().insert(header::CONTENT_TYPE, kind);
                 Ok(answer)
             }
@@ -173,7 +178,9 @@ impl Call {
         }
         let watch = path.watch_prefix || self.query.flag("watch");
         match (self.method.clone(), target.name.is_empty()) {
-            (Method::GET | Method::HEAD, _) if watch && target.subresource.is_empty() => self.watch(target).await,
+            (Method::GET | Method::HEAD, _) if watch && target.subresource.is_empty() => {
+                self.watch(target).await
+            }
             (Method::GET | Method::HEAD, true) => self.list(target).await,
             (Method::GET | Method::HEAD, false) => self.get(target).await,
             (Method::POST, true) => self.create(target).await,
@@ -243,14 +250,14 @@ impl Call {
             _ => return Err(Status::unsupported_media_type(patch_types(&target))),
         };
         if self.query.flag("force") {
-            let error = polder_model::FieldError::forbidden("force", "may not be specified for non-apply patch");
+            let error =
+                polder_model::FieldError::forbidden("force", "may not be specified for non-apply patch");
             let kind = GroupKind { group: "meta.k8s.io".into(), kind: "PatchOptions".into() };
             return Err(Status::invalid(&kind, "", &[error]));
         }
         let bytes = self.take_body().await?;
-        let parsed = value::parse(&bytes).map_err(|error| {
-            Status::bad_request(format!("error decoding patch: {error}"))
-        })?;
+        let parsed = value::parse(&bytes)
+            .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
         let patch = Document { value: parsed.value, duplicates: parsed.duplicates };
         let made = self.state.registry.patch(&self.context, &target, kind, &patch, &options).await?;
         let json = self.presenter(&target, form)?.object(made.body)?;
@@ -327,9 +334,7 @@ impl Call {
         match self.media() {
             "" | JSON => {
                 let parsed = value::parse(bytes).map_err(|error| {
-                    Status::bad_request(format!(
-                        "couldn't get version/kind; json parse error: {error}"
-                    ))
+                    Status::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
                 })?;
                 Ok(Document { value: parsed.value, duplicates: parsed.duplicates })
             }
@@ -353,13 +358,27 @@ fn patch_types(target: &Target) -> &'static [&'static str] {
     if target.definition.is_custom() {
         &["application/json-patch+json", "application/merge-patch+json"]
     } else {
-        &["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"]
+        &[
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/strategic-merge-patch+json",
+        ]
     }
 }
 
 /// What `/` answers.
 fn paths() -> Value {
-    let paths = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
+    let paths = [
+        "/api",
+        "/apis",
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/readyz",
+        "/version",
+    ];
     let paths: Vec<Value> = paths.iter().map(|path| Value::from(*path)).collect();
     json!({"paths": paths})
 }
@@ -390,9 +409,4 @@ pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static st
 /// For error answers before anything was negotiated.
 pub(crate) fn fallback_style(headers: &HeaderMap) -> Style {
     Style { gzip: false, ..Style::new(Media::Json, headers, None) }
-}
-
-/// The name of a plane in messages and logs.
-pub(crate) fn plane_label(context: &RequestContext) -> SmolStr {
-    SmolStr::new(context.plane.name.as_str())
 }

@@ -39,7 +39,12 @@ pub(crate) struct Pass {
 
 impl Gates {
     /// Takes a place, or says which limit is in the way.
-    pub(crate) fn enter(self: &Arc<Self>, plane: &Plane, default: &Limits, kind: Kind) -> Result<Pass, Status> {
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        plane: &Plane,
+        default: &Limits,
+        kind: Kind,
+    ) -> Result<Pass, Status> {
         let limit = |own: u64, default: u64| if own > 0 { own } else { default };
         let in_flight = limit(plane.limits.requests_in_flight, default.requests_in_flight);
         let rate = limit(plane.limits.requests_per_second, default.requests_per_second);
@@ -48,9 +53,12 @@ impl Gates {
         let now = Instant::now();
         #[expect(clippy::cast_precision_loss, reason = "rates are small")]
         let rate_f = rate as f64;
-        let gate = planes
-            .entry(plane.id)
-            .or_insert_with(|| Gate { requests: 0, watches: 0, tokens: rate_f, filled: now });
+        let gate = planes.entry(plane.id).or_insert_with(|| Gate {
+            requests: 0,
+            watches: 0,
+            tokens: rate_f,
+            filled: now,
+        });
         let refused = |what: &str, limit: u64| {
             let text = format!("plane {} has reached its limit of {limit} {what}", plane.name);
             Err(Status::too_many_requests(text, 1))

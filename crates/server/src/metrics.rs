@@ -54,7 +54,11 @@ impl Metrics {
         let exposed = &mut metrics.exposed;
         exposed.register("apiserver_request", "Requests by verb and code", metrics.requests.clone());
         exposed.register("apiserver_request_duration_seconds", "Time to answer", metrics.durations.clone());
-        exposed.register("apiserver_current_inflight_requests", "Requests being answered", metrics.in_flight.clone());
+        exposed.register(
+            "apiserver_current_inflight_requests",
+            "Requests being answered",
+            metrics.in_flight.clone(),
+        );
         exposed.register("apiserver_longrunning_requests", "Open watches", metrics.watches.clone());
         exposed.register("apiserver_watch_events", "Events sent to watchers", metrics.watch_events.clone());
         exposed.register("polder_planes", "Planes in the store", metrics.planes.clone());

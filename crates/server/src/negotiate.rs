@@ -28,8 +28,12 @@ impl Media {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Form {
     Whole,
-    Table { v1beta1: bool },
-    Metadata { v1beta1: bool },
+    Table {
+        v1beta1: bool,
+    },
+    Metadata {
+        v1beta1: bool,
+    },
     /// The aggregated form of discovery.
     Discovery,
 }
@@ -61,7 +65,11 @@ fn clause(text: &str) -> Clause<'_> {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         let value = value.trim_matches('"');
         if key == "q" {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..=1000")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "clamped to 0..=1000"
+            )]
             let thousandths = (value.parse::<f32>().unwrap_or(0.0).clamp(0.0, 1.0) * 1000.0) as u32;
             quality = thousandths;
         } else {
@@ -105,14 +113,20 @@ mod tests {
         let rows = [
             ("", "Json Whole"),
             ("*/*", "Json Whole"),
-            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "Json Table { v1beta1: false }"),
+            (
+                "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+                "Json Table { v1beta1: false }",
+            ),
             (
                 "application/vnd.kubernetes.protobuf,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
                 "Json Metadata { v1beta1: false }",
             ),
             ("application/yaml", "Yaml Whole"),
             ("application/json;q=0.1, application/yaml;q=0.9", "Yaml Whole"),
-            ("application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json", "Json Whole"),
+            (
+                "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json",
+                "Json Whole",
+            ),
             ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", "Json Discovery"),
             ("application/vnd.kubernetes.protobuf", "refused"),
             ("text/html;q=0.3", "refused"),

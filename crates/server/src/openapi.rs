@@ -47,7 +47,12 @@ pub(crate) fn v2(catalog: &Catalog, headers: &HeaderMap) -> Answer {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let wants = |media: &str| accept.split(',').any(|one| one.trim().starts_with(media));
     let protobuf = wants(V2_PROTOBUF) || wants(V2_PROTOBUF_OLD);
-    if !protobuf && !accept.is_empty() && !wants("application/json") && !wants("*/*") && !wants("application/*") {
+    if !protobuf
+        && !accept.is_empty()
+        && !wants("application/json")
+        && !wants("*/*")
+        && !wants("application/*")
+    {
         let mut answer = Response::new(AnswerBody::empty());
         *answer.status_mut() = StatusCode::NOT_ACCEPTABLE;
         return answer;
@@ -78,7 +83,13 @@ pub(crate) fn v3_index(catalog: &Catalog, prefix: &str) -> Value {
 }
 
 /// `/openapi/v3/<path>`.
-pub(crate) fn v3(catalog: &Catalog, path: &str, hash: Option<&str>, prefix: &str, headers: &HeaderMap) -> Option<Answer> {
+pub(crate) fn v3(
+    catalog: &Catalog,
+    path: &str,
+    hash: Option<&str>,
+    prefix: &str,
+    headers: &HeaderMap,
+) -> Option<Answer> {
     let group_version = match path.split('/').collect::<Vec<_>>().as_slice() {
         ["api", version] => GroupVersion::new("", *version),
         ["apis", group, version] => GroupVersion::new(*group, *version),
@@ -165,7 +176,8 @@ fn document(plain: Vec<u8>, etag: String) -> Document {
 }
 
 fn send(document: &Document, content_type: &'static str, headers: &HeaderMap) -> Answer {
-    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default();
+    let text =
+        |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default();
     let mut answer = Response::new(AnswerBody::empty());
     let own = answer.headers_mut();
     if let Ok(etag) = HeaderValue::from_str(&document.etag) {
@@ -181,6 +193,7 @@ fn send(document: &Document, content_type: &'static str, headers: &HeaderMap) ->
     if zipped {
         own.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
-    *answer.body_mut() = AnswerBody::whole(if zipped { document.zipped.clone() } else { document.plain.clone() });
+    *answer.body_mut() =
+        AnswerBody::whole(if zipped { document.zipped.clone() } else { document.plain.clone() });
     answer
 }

@@ -11,8 +11,8 @@ use polder_auth::MASTERS;
 use polder_auth::authn::PLANE_URI_SCHEME;
 use polder_store::Plane;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
@@ -26,8 +26,14 @@ const CA_DAYS: i64 = 3650;
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
     #[error("cannot read or write {path}")]
-    File { path: PathBuf, #[source] source: std::io::Error },
-    #[error("{path} is not a certificate or key this server can use: remove {directory} to make new ones, or restore it from a backup")]
+    File {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error(
+        "{path} is not a certificate or key this server can use: remove {directory} to make new ones, or restore it from a backup"
+    )]
     Unusable { path: PathBuf, directory: PathBuf },
     #[error("cannot make a certificate")]
     Make(#[from] rcgen::Error),
@@ -62,8 +68,12 @@ impl Pki {
                 write_private(&cert_path, &cert)?;
                 (cert, key)
             }
-            (Some(_), None) => return Err(PkiError::Unusable { path: key_path, directory: directory.into() }),
-            (None, Some(_)) => return Err(PkiError::Unusable { path: cert_path, directory: directory.into() }),
+            (Some(_), None) => {
+                return Err(PkiError::Unusable { path: key_path, directory: directory.into() });
+            }
+            (None, Some(_)) => {
+                return Err(PkiError::Unusable { path: cert_path, directory: directory.into() });
+            }
         };
         let issuer = Issuer::from_ca_cert_pem(&ca_pem, ca_key)
             .map_err(|_| PkiError::Unusable { path: cert_path, directory: directory.into() })?;
@@ -75,7 +85,8 @@ impl Pki {
     pub fn tls(&self) -> Result<rustls::ServerConfig, PkiError> {
         let tls = |error: rustls::Error| PkiError::Tls(Box::new(error));
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let ca = CertificateDer::from_pem_slice(self.ca_pem.as_bytes()).map_err(|error| PkiError::Tls(Box::new(error)))?;
+        let ca = CertificateDer::from_pem_slice(self.ca_pem.as_bytes())
+            .map_err(|error| PkiError::Tls(Box::new(error)))?;
         let mut roots = RootCertStore::empty();
         roots.add(ca).map_err(tls)?;
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())

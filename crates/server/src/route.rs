@@ -24,9 +24,14 @@ pub struct Route {
 pub enum Request {
     Resource(ResourcePath),
     /// `/api`, `/apis`, `/apis/<group>`, `/api/v1`, `/apis/<group>/<version>`.
-    Groups { core: bool },
+    Groups {
+        core: bool,
+    },
     Group(SmolStr),
-    GroupVersion { group: SmolStr, version: SmolStr },
+    GroupVersion {
+        group: SmolStr,
+        version: SmolStr,
+    },
     /// Anything else, by its path.
     Other(String),
 }
@@ -66,7 +71,9 @@ impl Route {
             }
             rest => (by_host, rest),
         };
-        if rest.first().is_some_and(|first| decode(first).is_none_or(|first| first == PREFIX)) && plane.is_some() {
+        if rest.first().is_some_and(|first| decode(first).is_none_or(|first| first == PREFIX))
+            && plane.is_some()
+        {
             return Err(NoRoute);
         }
         if plane.is_none() && rest.first() == Some(&PREFIX) {
@@ -82,7 +89,9 @@ impl Route {
             ["api"] => Request::Groups { core: true },
             ["apis"] => Request::Groups { core: false },
             ["apis", group] => Request::Group(SmolStr::new(group)),
-            ["api", version] => Request::GroupVersion { group: SmolStr::default(), version: SmolStr::new(version) },
+            ["api", version] => {
+                Request::GroupVersion { group: SmolStr::default(), version: SmolStr::new(version) }
+            }
             ["apis", group, version] => {
                 Request::GroupVersion { group: SmolStr::new(group), version: SmolStr::new(version) }
             }
@@ -148,11 +157,7 @@ fn resource(group: &str, version: &str, rest: &[&str]) -> Request {
 
 /// Percent-decodes one segment; `None` when it is empty, is dots, or hides a separator.
 fn decode(segment: &str) -> Option<SmolStr> {
-    let decoded = if segment.contains('%') {
-        percent_decode(segment)?
-    } else {
-        segment.to_string()
-    };
+    let decoded = if segment.contains('%') { percent_decode(segment)? } else { segment.to_string() };
     let bad = decoded.is_empty()
         || decoded == "."
         || decoded == ".."
@@ -184,7 +189,10 @@ pub fn parse_query(query: &str) -> Vec<(String, String)> {
         percent_decode(&text).unwrap_or(text)
     };
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
-    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(key, value)| (decode(key), decode(value))).collect()
+    pairs
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(key, value)| (decode(key), decode(value)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -198,9 +206,8 @@ mod tests {
     #[track_caller]
     fn check(path: &str, host: &str, expected: Option<(&str, &str)>) {
         let found = Route::parse(path, host, &domains()).ok();
-        let found = found.map(|route| {
-            (route.plane.as_ref().map_or(String::new(), ToString::to_string), route.path())
-        });
+        let found = found
+            .map(|route| (route.plane.as_ref().map_or(String::new(), ToString::to_string), route.path()));
         assert_eq!(found, expected.map(|(plane, path)| (plane.into(), path.into())), "{host} {path}");
     }
 
@@ -271,7 +278,10 @@ mod tests {
             ("/api/v1/namespaces/n/status", "/v1 namespaces ns= name=n sub=status rest="),
             ("/api/v1/namespaces/n/finalize", "/v1 namespaces ns= name=n sub=finalize rest="),
             ("/api/v1/namespaces/n/pods/p/log", "/v1 pods ns=n name=p sub=log rest="),
-            ("/apis/apps/v1/namespaces/n/deployments/d/scale", "apps/v1 deployments ns=n name=d sub=scale rest="),
+            (
+                "/apis/apps/v1/namespaces/n/deployments/d/scale",
+                "apps/v1 deployments ns=n name=d sub=scale rest=",
+            ),
             ("/apis/apps/v1/namespaces/n/status", "apps/v1 status ns=n name= sub= rest="),
             ("/api/v1/nodes/n/proxy/a/b", "/v1 nodes ns= name=n sub=proxy rest=a/b"),
             ("/api/v1/watch/pods", "/v1 pods ns= name= sub= rest= watch"),

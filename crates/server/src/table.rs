@@ -116,9 +116,9 @@ fn path_cell(column: &PathColumn, object: &Value, print: &Print) -> Value {
             Value::from(seconds.map_or_else(|| "<invalid>".into(), |seconds| human_age(Some(seconds))))
         }
         ("date", _) => Value::from("<invalid>"),
-        ("integer", Value::Int(_)) | ("number", Value::Int(_) | Value::Float(_)) | ("boolean", Value::Bool(_)) => {
-            (*first).clone()
-        }
+        ("integer", Value::Int(_))
+        | ("number", Value::Int(_) | Value::Float(_))
+        | ("boolean", Value::Bool(_)) => (*first).clone(),
         #[expect(clippy::cast_possible_truncation, reason = "a cell shows whole numbers")]
         ("integer", Value::Float(number)) => Value::Int(*number as i64),
         ("string", _) => {

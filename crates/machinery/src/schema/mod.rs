@@ -5,19 +5,19 @@
 //! from the generated table (`table`); each distinct custom resource version has its own (`structural`). Schemas are
 //! immutable and shared over planes by content.
 
-pub mod gnostic;
-pub mod openapi;
-pub mod table;
 pub mod coerce;
 pub mod default;
 pub mod embedded;
 pub mod formats;
+pub mod gnostic;
 mod go_text;
+pub mod openapi;
 pub mod pattern;
 pub mod prune;
 pub mod required;
 pub(crate) mod simple_path;
 pub mod structural;
+pub mod table;
 mod timestamp;
 pub mod unique;
 pub mod validate;

@@ -1,0 +1,165 @@
+//! `polder serve`: opens the store, makes certificates, listens, and stops in good order.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use polder_auth::authn::{Authenticators, StaticTokens};
+use polder_auth::authz::Chain;
+use polder_model::{GroupResource, SmolStr};
+use polder_registry::{Registry, RegistryOptions, bootstrap};
+use polder_server::{Pki, Server, State, pki};
+use polder_store::{ObjectName, Record, Store, StoreOptions};
+use polder_store_embedded::SqliteEngine;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Configuration;
+
+#[derive(clap::Args)]
+pub(crate) struct Serve {
+    /// Where everything is kept. Made if it is missing.
+    #[arg(long, value_name = "DIR", env = "POLDER_DATA_DIR")]
+    data_dir: PathBuf,
+    /// Address and port to listen on; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443")]
+    listen: SocketAddr,
+    /// A file with everything else: limits, domains, tokens.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let started = Instant::now();
+        let filter = tracing_subscriber::EnvFilter::try_from_env("POLDER_LOG");
+        tracing_subscriber::fmt()
+            .with_env_filter(filter.unwrap_or_else(|_| "info".into()))
+            .with_writer(std::io::stderr)
+            .init();
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(self.serve(started))
+    }
+
+    async fn serve(self, started: Instant) -> anyhow::Result<()> {
+        let configuration = match &self.config {
+            Some(path) => Configuration::read(path)?,
+            None => Configuration::default(),
+        };
+        // Listen first: a port in use is the cheapest thing to find out.
+        let server = Server::bind(self.listen).await?;
+        let url = match &configuration.external_url {
+            Some(url) => url.trim_end_matches('/').to_string(),
+            None => format!("https://{}", server.address()),
+        };
+        let store = self.open_store(&configuration)?;
+        let pki = Pki::open(&self.data_dir.join("pki"), &hosts(&configuration, &url, &server))?;
+        let kubeconfig = self.data_dir.join("admin.kubeconfig");
+        pki::write_private(&kubeconfig, &pki.admin_kubeconfig(&url)?)?;
+        let tokens = match &configuration.token_file {
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .with_context(|| format!("cannot read {}", path.display()))?;
+                StaticTokens::parse(&text).with_context(|| path.display().to_string())?
+            }
+            None => StaticTokens::default(),
+        };
+        let options = RegistryOptions {
+            base_url: url.clone(),
+            default_limits: configuration.default_limits.into(),
+            clock: now,
+        };
+        let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
+        registry.tasks.spawn(registry.clone().run_chores());
+        let domains = configuration.base_domains.iter().map(SmolStr::new);
+        let domains = std::iter::once(SmolStr::new_static("localhost")).chain(domains).collect();
+        let state = Arc::new(State::new(registry, Authenticators { tokens }, pki, domains));
+
+        let stop = CancellationToken::new();
+        let running = server.run(state, stop.clone());
+        let mut out = std::io::stdout();
+        let milliseconds = started.elapsed().as_millis();
+        let planes = store.planes_len() - 1;
+        writeln!(
+            out,
+            "polder: ready at {url} after {milliseconds} ms, {planes} planes, kubeconfig {}",
+            kubeconfig.display()
+        )?;
+        out.flush()?;
+        let signalled = async {
+            stop_signal().await;
+            tracing::info!("stopping");
+            stop.cancel();
+        };
+        let (outcome, ()) = tokio::join!(running, signalled);
+        store.close();
+        tracing::info!("stopped");
+        Ok(outcome?)
+    }
+
+    fn open_store(&self, configuration: &Configuration) -> anyhow::Result<Arc<Store>> {
+        let engine =
+            SqliteEngine::open(&self.data_dir.join("store"), &polder_store_embedded::Options::default())?;
+        let mut options = StoreOptions::default();
+        if let Some(bytes) = configuration.cache_bytes {
+            options.cache_bytes_max = bytes;
+        }
+        if let Some(seconds) = configuration.history_seconds {
+            options.history = Duration::from_secs(seconds);
+        }
+        let created = jiff::Timestamp::from_second(now())?.to_string();
+        let store = Store::open(Box::new(engine), options, &bootstrap::digest(), |resource_id| {
+            let objects = bootstrap::objects(&created).into_iter();
+            let stored = objects.map(|object| {
+                let resource = resource_id(&GroupResource::new(object.group, object.resource));
+                (resource, ObjectName::new(object.namespace, object.name), Record::encode(&object.value))
+            });
+            stored.collect()
+        });
+        store.with_context(|| format!("cannot open the store in {}", self.data_dir.display()))
+    }
+}
+
+/// Names and addresses the serving certificate is good for.
+fn hosts(configuration: &Configuration, url: &str, server: &Server) -> Vec<String> {
+    let mut hosts: Vec<String> = [
+        "localhost",
+        "*.localhost",
+        "127.0.0.1",
+        "::1",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+    ]
+    .map(String::from)
+    .to_vec();
+    hosts.push(server.address().ip().to_string());
+    for domain in &configuration.base_domains {
+        hosts.push(domain.clone());
+        hosts.push(format!("*.{domain}"));
+    }
+    let host = url.trim_start_matches("https://").split(['/', ':']).next().unwrap_or_default();
+    hosts.push(host.to_string());
+    hosts.extend(configuration.hosts.iter().cloned());
+    hosts.retain(|host| !host.is_empty());
+    hosts.sort();
+    hosts.dedup();
+    hosts
+}
+
+fn now() -> i64 {
+    jiff::Timestamp::now().as_second()
+}
+
+/// Ctrl-C or SIGTERM.
+async fn stop_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}

@@ -1,0 +1,83 @@
+//! The server's configuration file: everything `polder serve` can be told, in the manner of Kubernetes components.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use polder_store::Limits;
+use serde::Deserialize;
+
+/// `apiVersion: config.polder.dev/v1alpha1`, `kind: ServerConfiguration`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct Configuration {
+    api_version: String,
+    kind: String,
+    /// Domains whose subdomains are planes, beside `localhost`.
+    pub(crate) base_domains: Vec<String>,
+    /// The URL clients reach this server at, if it is not the address it listens on.
+    pub(crate) external_url: Option<String>,
+    /// Further names and addresses for the serving certificate.
+    pub(crate) hosts: Vec<String>,
+    /// Static bearer tokens.
+    pub(crate) token_file: Option<PathBuf>,
+    /// Limits of planes that name none of their own.
+    pub(crate) default_limits: PlaneLimits,
+    /// Memory for hot objects.
+    pub(crate) cache_bytes: Option<usize>,
+    /// How long old versions are kept.
+    pub(crate) history_seconds: Option<u64>,
+}
+
+/// `Plane.spec.limits`. Zero means unlimited.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct PlaneLimits {
+    objects: u64,
+    stored_bytes: u64,
+    object_bytes: u64,
+    watches: u64,
+    requests_in_flight: u64,
+    requests_per_second: u64,
+}
+
+impl Default for PlaneLimits {
+    fn default() -> PlaneLimits {
+        PlaneLimits {
+            objects: 100_000,
+            stored_bytes: 1 << 30,
+            object_bytes: 3 << 19,
+            watches: 10_000,
+            requests_in_flight: 400,
+            requests_per_second: 0,
+        }
+    }
+}
+
+impl From<PlaneLimits> for Limits {
+    fn from(limits: PlaneLimits) -> Limits {
+        Limits {
+            objects: limits.objects,
+            bytes: limits.stored_bytes,
+            object_bytes: limits.object_bytes,
+            watches: limits.watches,
+            requests_in_flight: limits.requests_in_flight,
+            requests_per_second: limits.requests_per_second,
+        }
+    }
+}
+
+impl Configuration {
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Configuration> {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let configuration: Configuration = serde_saphyr::from_str(&text)
+            .with_context(|| format!("{} is not a server configuration", path.display()))?;
+        let found = (configuration.api_version.as_str(), configuration.kind.as_str());
+        anyhow::ensure!(
+            found == ("config.polder.dev/v1alpha1", "ServerConfiguration"),
+            "{} must say `apiVersion: config.polder.dev/v1alpha1` and `kind: ServerConfiguration`",
+            path.display()
+        );
+        Ok(configuration)
+    }
+}
