@@ -1,33 +1,286 @@
-//! The objects every plane starts with: one shared layer.
+//! The objects every plane starts with: system namespaces, default roles, priority classes, request priorities, and the
+//! service of the API itself.
+//!
+//! They are one layer that all planes share, so they are a function of the creation time and nothing else: the same
+//! objects, in the same order, with the same UIDs. What differs between servers (endpoints, certificates) is not here.
 
-use polder_model::{SmolStr, Value, json};
+mod flow;
+mod rbac;
 
-/// One object of the base layer.
+use polder_model::{Object, SmolStr, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::resources::priorityclass;
+
+pub use flow::{Importance, flow_schema_spec, priority_level_spec};
+
+/// The default service range; the first address of it is the API's.
+pub const SERVICE_CIDR: &str = "10.96.0.0/16";
+pub const API_ADDRESS: &str = "10.96.0.1";
+
+/// An object and where it goes.
+#[derive(Clone, Debug, PartialEq)]
 pub struct BootstrapObject {
     pub group: &'static str,
+    pub version: &'static str,
+    /// The plural name.
     pub resource: &'static str,
-    pub namespace: SmolStr,
+    pub kind: &'static str,
+    pub namespace: Option<SmolStr>,
     pub name: SmolStr,
+    /// The whole object, metadata included; only the resource version is missing.
     pub value: Value,
 }
 
-pub fn digest() -> String {
-    "stub-1".into()
+/// A kind that bootstrap objects have.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    group: &'static str,
+    resource: &'static str,
+    kind: &'static str,
+    generation: bool,
 }
 
-pub fn objects(now: &str) -> Vec<BootstrapObject> {
-    ["default", "kube-node-lease", "kube-public", "kube-system"]
-        .iter()
-        .map(|name| BootstrapObject {
-            group: "",
-            resource: "namespaces",
-            namespace: SmolStr::default(),
+impl Kind {
+    const fn new(group: &'static str, resource: &'static str, kind: &'static str) -> Kind {
+        Kind { group, resource, kind, generation: false }
+    }
+
+    /// A kind whose changes are counted.
+    const fn counted(mut self) -> Kind {
+        self.generation = true;
+        self
+    }
+
+    /// An object of this kind: `members` are all but `apiVersion`, `kind` and the common metadata.
+    fn object(self, namespace: Option<&str>, name: &str, mut members: Value) -> BootstrapObject {
+        let api_version = match self.group {
+            "" => "v1".into(),
+            group => format!("{group}/v1"),
+        };
+        members.set_at(&["apiVersion"], api_version);
+        members.set_at(&["kind"], self.kind);
+        members.set_at(&["metadata", "name"], name);
+        if let Some(namespace) = namespace {
+            members.set_at(&["metadata", "namespace"], namespace);
+        }
+        members.set_at(&["metadata", "uid"], uid(self.kind, namespace.unwrap_or_default(), name));
+        if self.generation {
+            members.set_at(&["metadata", "generation"], 1);
+        }
+        BootstrapObject {
+            group: self.group,
+            version: "v1",
+            resource: self.resource,
+            kind: self.kind,
+            namespace: namespace.map(SmolStr::new),
             name: SmolStr::new(name),
-            value: json!({
-                "metadata": {"name": (*name), "uid": (format!("stub-{name}")), "creationTimestamp": now,
-                    "labels": {"kubernetes.io/metadata.name": (*name)}},
-                "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
-            }),
-        })
-        .collect()
+            value: members,
+        }
+    }
+}
+
+const NAMESPACE: Kind = Kind::new("", "namespaces", "Namespace");
+const SERVICE: Kind = Kind::new("", "services", "Service");
+const SERVICE_CIDRS: Kind = Kind::new("networking.k8s.io", "servicecidrs", "ServiceCIDR");
+const IP_ADDRESS: Kind = Kind::new("networking.k8s.io", "ipaddresses", "IPAddress");
+const PRIORITY_CLASS: Kind = Kind::new("scheduling.k8s.io", "priorityclasses", "PriorityClass").counted();
+
+/// All of them, created at `now` (RFC 3339, seconds). Namespaces come first, so that they can be written in order.
+pub fn objects(now: &str) -> Vec<BootstrapObject> {
+    let mut objects = Vec::with_capacity(256);
+    objects.extend(["default", "kube-system", "kube-public", "kube-node-lease"].map(namespace));
+    objects.push(service_cidr(now));
+    objects.push(service());
+    objects.push(ip_address());
+    objects.extend(priorityclass::SYSTEM.map(|(name, value)| priority_class(name, value)));
+    objects.extend(flow::objects(now));
+    objects.extend(rbac::objects());
+    for object in &mut objects {
+        object.value.set_at(&["metadata", "creationTimestamp"], now);
+    }
+    objects
+}
+
+/// The content address of all of it, whenever created: changes when what planes start with changes.
+pub fn digest() -> String {
+    let mut hash = Sha256::new();
+    for object in objects("1970-01-01T00:00:00Z") {
+        hash.update(object.resource);
+        hash.update(b"\0");
+        hash.update(object.value.to_vec());
+        hash.update(b"\0");
+    }
+    hex(&hash.finalize())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A UUID that depends on nothing but what it names (version 8: made in a way of our own).
+fn uid(kind: &str, namespace: &str, name: &str) -> String {
+    let digest = Sha256::digest(format!("polder.dev/bootstrap/{kind}/{namespace}/{name}"));
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid().to_string()
+}
+
+fn namespace(name: &str) -> BootstrapObject {
+    let members = json!({
+        "metadata": {"labels": {"kubernetes.io/metadata.name": name}},
+        "spec": {"finalizers": ["kubernetes"]},
+        "status": {"phase": "Active"},
+    });
+    NAMESPACE.object(None, name, members)
+}
+
+fn service_cidr(now: &str) -> BootstrapObject {
+    let members = json!({
+        "spec": {"cidrs": [SERVICE_CIDR]},
+        "status": {"conditions": [{
+            "type": "Ready", "status": "True", "reason": "", "message": "Kubernetes default Service CIDR is ready",
+            "lastTransitionTime": now,
+        }]},
+    });
+    SERVICE_CIDRS.object(None, "kubernetes", members)
+}
+
+fn service() -> BootstrapObject {
+    let members = json!({
+        "metadata": {"labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {
+            "clusterIP": API_ADDRESS,
+            "clusterIPs": [API_ADDRESS],
+            "internalTrafficPolicy": "Cluster",
+            "ipFamilies": ["IPv4"],
+            "ipFamilyPolicy": "SingleStack",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
+            "sessionAffinity": "None",
+            "type": "ClusterIP",
+        },
+        "status": {"loadBalancer": {}},
+    });
+    SERVICE.object(Some("default"), "kubernetes", members)
+}
+
+fn ip_address() -> BootstrapObject {
+    let members = json!({
+        "metadata": {"labels": {
+            "ipaddress.kubernetes.io/ip-family": "IPv4",
+            "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+        }},
+        "spec": {"parentRef": {"resource": "services", "namespace": "default", "name": "kubernetes"}},
+    });
+    IP_ADDRESS.object(None, API_ADDRESS, members)
+}
+
+fn priority_class(name: &str, value: i64) -> BootstrapObject {
+    let description = match name {
+        "system-node-critical" => "For system pods that must stay on their node.",
+        _ => "For system pods that the cluster needs, on whichever node.",
+    };
+    let members = json!({
+        "value": value,
+        "description": description,
+        "preemptionPolicy": "PreemptLowerPriority",
+    });
+    PRIORITY_CLASS.object(None, name, members)
+}
+
+/// Texts as a JSON list.
+fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> Value {
+    Value::Array(texts.into_iter().map(Value::from).collect())
+}
+
+/// An object of one member, whose name is not known when this is compiled.
+fn one(key: &str, value: impl Into<Value>) -> Value {
+    let mut object = Object::new();
+    object.insert(key, value);
+    Value::Object(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, HashSet};
+
+    use super::*;
+    use crate::resources;
+
+    const NOW: &str = "2026-01-01T00:00:00Z";
+
+    #[test]
+    fn counts() {
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        for object in objects(NOW) {
+            *counts.entry(object.resource).or_default() += 1;
+        }
+        let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+        counts.sort_unstable();
+        assert_eq!(
+            counts,
+            [
+                ("clusterrolebindings", 49),
+                ("clusterroles", 68),
+                ("flowschemas", 11),
+                ("ipaddresses", 1),
+                ("namespaces", 4),
+                ("priorityclasses", 2),
+                ("prioritylevelconfigurations", 8),
+                ("rolebindings", 7),
+                ("roles", 7),
+                ("servicecidrs", 1),
+                ("services", 1),
+            ]
+        );
+    }
+
+    #[test]
+    fn everything_is_named_once_and_complete() {
+        let mut uids = HashSet::new();
+        let mut names = HashSet::new();
+        for object in objects(NOW) {
+            let metadata = object.value.get("metadata").unwrap();
+            let uid = metadata.str_at(&["uid"]).unwrap();
+            assert_eq!(uid.parse::<uuid::Uuid>().unwrap().to_string(), uid);
+            assert!(uids.insert(uid.to_owned()), "{object:?}");
+            assert!(names.insert((object.resource, object.namespace.clone(), object.name.clone())));
+            assert_eq!(metadata.str_at(&["name"]), Some(object.name.as_str()));
+            assert_eq!(metadata.str_at(&["namespace"]), object.namespace.as_deref());
+            assert_eq!(metadata.str_at(&["creationTimestamp"]), Some(NOW));
+            assert_eq!(object.value.str_at(&["kind"]), Some(object.kind));
+        }
+    }
+
+    #[test]
+    fn the_kinds_agree() {
+        for object in objects(NOW) {
+            let kinds = resources::ALL.iter();
+            let behavior =
+                kinds.into_iter().find(|kind| (kind.group, kind.resource) == (object.group, object.resource));
+            // The core group is in another file of kinds.
+            let Some(behavior) = behavior else {
+                assert_eq!(object.group, "", "{object:?}");
+                continue;
+            };
+            let mut errors = Vec::new();
+            (behavior.validate)(&object.value, None, &mut errors);
+            assert_eq!(errors, [], "{}", object.name);
+            let mut defaulted = object.value.clone();
+            (behavior.default)(&mut defaulted);
+            assert_eq!(defaulted, object.value, "{} lacks a default", object.name);
+            let counted = object.value.i64_at(&["metadata", "generation"]) == Some(1);
+            assert_eq!(counted, behavior.generation, "{}", object.resource);
+        }
+    }
+
+    #[test]
+    fn the_address_does_not_depend_on_the_time() {
+        assert_eq!(digest().len(), 64);
+        assert_eq!(digest(), digest());
+        let one = objects(NOW);
+        assert_eq!(one, objects(NOW));
+        assert_ne!(one, objects("2027-01-01T00:00:00Z"));
+        assert_eq!(uid("Namespace", "", "default"), one[0].value.str_at(&["metadata", "uid"]).unwrap());
+    }
 }

@@ -10,13 +10,11 @@ use crate::context::RequestContext;
 use crate::custom;
 use crate::definition::{ResourceDefinition, Subresource, Target};
 use crate::registry::{Registry, timestamp};
-use crate::resources::{layer, plane};
+use crate::resources::{layer, plane, schema_json};
 use crate::status::plane_not_found;
 
 pub const GROUP: &str = "polder.dev";
 const VERSION: &str = "v1alpha1";
-/// How `spec.forkFrom` names a layer instead of a plane.
-const LAYER_PREFIX: &str = "layer/";
 
 /// The definitions of our own kinds, written as CRDs are.
 pub(crate) fn definitions(store: &Store) -> Vec<Arc<ResourceDefinition>> {
@@ -27,7 +25,7 @@ pub(crate) fn definitions(store: &Store) -> Vec<Arc<ResourceDefinition>> {
             "names": {"kind": kind, "plural": plural, "singular": (kind.to_lowercase()), "shortNames": short},
             "versions": [{
                 "name": VERSION, "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": (plane::schema_json(kind))},
+                "schema": {"openAPIV3Schema": (schema_json(kind).unwrap_or_default())},
             }],
         }});
         let definition = custom::definition(store, &crd, behavior);
@@ -95,9 +93,9 @@ pub(crate) fn change(
             match new.str_at(&["spec", "forkFrom"]).filter(|source| !source.is_empty()) {
                 None => PlaneChange::Create { name, limits },
                 Some(source) => {
-                    let source = match source.strip_prefix(LAYER_PREFIX) {
-                        Some(layer) => ForkSource::Layer(SmolStr::new(layer)),
-                        None => ForkSource::Plane(id(source)?),
+                    let source = match plane::origin(source) {
+                        plane::Origin::Layer(layer) => ForkSource::Layer(SmolStr::new(layer)),
+                        plane::Origin::Plane(source) => ForkSource::Plane(id(source)?),
                     };
                     PlaneChange::Fork { name, source, limits }
                 }

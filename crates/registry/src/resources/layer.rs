@@ -1,5 +1,114 @@
-//! `Layer` (polder.dev): a sealed snapshot of a plane, with a name.
+//! Layers: sealed states of planes that other planes can begin from.
 
-use crate::behavior::Behavior;
+use polder_model::{FieldPath, Value};
 
-pub(crate) static LAYER: Behavior = Behavior { group: "polder.dev", resource: "layers", ..Behavior::PLAIN };
+use super::cells;
+use super::checks::{Errors, dns_label, immutable, required, text};
+use super::plane::{parse_schema, validate_display_name};
+use crate::behavior::{Behavior, Column, NameRule};
+
+pub(crate) const LAYER: Behavior = Behavior {
+    group: "polder.dev",
+    resource: "layers",
+    names: NameRule::Label,
+    generation: true,
+    unconditional_update: false,
+    columns: &[
+        Column::NAME,
+        Column::text("Phase"),
+        Column::integer("Objects"),
+        Column::integer("Bytes"),
+        Column::AGE,
+        Column::text("Plane").wide(),
+        Column::text("Display Name").wide(),
+    ],
+    cells: |object, print| {
+        vec![
+            cells::name(object),
+            cells::text(object, &["status", "phase"], ""),
+            object.at(&["status", "objectCount"]).cloned().unwrap_or_default(),
+            object.at(&["status", "storedBytes"]).cloned().unwrap_or_default(),
+            cells::age(object, print),
+            cells::text(object, &["spec", "plane"], ""),
+            cells::text(object, &["spec", "displayName"], ""),
+        ]
+    },
+    validate,
+    ..Behavior::PLAIN
+};
+
+fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let empty = Value::Null;
+    let spec = new.get("spec").unwrap_or(&empty);
+    let path = FieldPath::root("spec");
+    if required(spec, "plane", &path, errors) {
+        dns_label(text(spec, "plane"), &path.member("plane"), errors);
+    }
+    validate_display_name(spec, &path, errors);
+    if let Some(old) = old {
+        immutable(spec, old.get("spec").unwrap_or(&empty), "plane", &path, errors);
+    }
+}
+
+/// The structural schema, as a CRD of this kind would carry it.
+pub(super) fn schema() -> Value {
+    parse_schema(
+        r#"{
+        "type": "object",
+        "properties": {
+            "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
+            "spec": {"type": "object", "required": ["plane"], "properties": {
+                "plane": {"type": "string", "description": "The plane whose present state is sealed. Cannot be changed."},
+                "displayName": {"type": "string", "maxLength": 256, "description": "What people call the layer."}
+            }},
+            "status": {"type": "object", "properties": {
+                "phase": {"type": "string", "description": "Pending, Sealed or Deleting."},
+                "conditions": CONDITIONS,
+                "sealedRevision": {"type": "string", "description": "The state that was sealed, as a resource version of its plane."},
+                "sealedAt": {"type": "string", "format": "date-time", "description": "When it was sealed."},
+                "objectCount": {"type": "integer", "format": "int64", "description": "How many objects it holds."},
+                "storedBytes": {"type": "integer", "format": "int64", "description": "How many bytes they take."}
+            }}
+        },
+        "required": ["spec"]
+    }"#,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows::{check, check_cells, check_update};
+    use super::*;
+
+    #[test]
+    fn specs() {
+        check(
+            &LAYER,
+            &[
+                (r#"{"metadata":{"name":"golden"},"spec":{"plane":"acme"}}"#, &[]),
+                (r#"{"metadata":{"name":"golden"}}"#, &["spec.plane: Required value"]),
+            ],
+        );
+        check_update(
+            &LAYER,
+            &[(
+                r#"{"spec":{"plane":"a"}}"#,
+                r#"{"spec":{"plane":"b"}}"#,
+                &[r#"spec.plane: Invalid value: "b": field is immutable"#],
+            )],
+        );
+    }
+
+    #[test]
+    fn schema_and_cells() {
+        let plane = ["properties", "spec", "properties", "plane", "type"];
+        assert_eq!(schema().str_at(&plane), Some("string"));
+        check_cells(
+            &LAYER,
+            &[(
+                r#"{"metadata":{"name":"l"},"spec":{"plane":"p","displayName":"L"},"status":{"phase":"Sealed","objectCount":1,"storedBytes":2}}"#,
+                r#"["l","Sealed",1,2,"<unknown>","p","L"]"#,
+            )],
+        );
+    }
+}

@@ -1,12 +1,241 @@
-//! `Plane` (polder.dev): one isolated control plane.
+//! Planes: the control planes of tenants, as objects of the core plane.
+//!
+//! `spec.forkFrom` is the name of a plane, or `layer/` and the name of a Layer. It says where a plane began and never
+//! changes afterwards.
 
-use polder_model::{Value, json};
+use polder_model::names::dns_label_problem;
+use polder_model::{FieldError, FieldPath, PlaneName, Value};
 
-use crate::behavior::Behavior;
+use super::cells;
+use super::checks::{Errors, immutable, some, text};
+use crate::behavior::{Behavior, Column, NameRule};
 
-pub(crate) static PLANE: Behavior = Behavior { group: "polder.dev", resource: "planes", ..Behavior::PLAIN };
+const GROUP: &str = "polder.dev";
+const LAYER_PREFIX: &str = "layer/";
+pub(super) const DISPLAY_NAME_LEN_MAX: usize = 256;
 
-/// The schema of one of our own kinds.
-pub(crate) fn schema_json(_kind: &str) -> Value {
-    json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+/// What a plane may use; a missing limit is the server's default.
+const LIMITS: [&str; 6] =
+    ["objects", "storedBytes", "objectBytes", "watches", "requestsInFlight", "requestsPerSecond"];
+
+pub(crate) const PLANE: Behavior = Behavior {
+    group: GROUP,
+    resource: "planes",
+    names: NameRule::Label,
+    generation: true,
+    unconditional_update: false,
+    columns: &[
+        Column::NAME,
+        Column::text("Phase"),
+        Column::integer("Objects"),
+        Column::integer("Bytes"),
+        Column::AGE,
+        Column::text("URL").wide(),
+        Column::text("Display Name").wide(),
+    ],
+    cells: |object, print| {
+        vec![
+            cells::name(object),
+            cells::text(object, &["status", "phase"], ""),
+            object.at(&["status", "objectCount"]).cloned().unwrap_or_default(),
+            object.at(&["status", "storedBytes"]).cloned().unwrap_or_default(),
+            cells::age(object, print),
+            cells::text(object, &["status", "url"], ""),
+            cells::text(object, &["spec", "displayName"], ""),
+        ]
+    },
+    validate,
+    ..Behavior::PLAIN
+};
+
+/// Where a plane begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin<'a> {
+    Plane(&'a str),
+    Layer(&'a str),
+}
+
+/// Reads `spec.forkFrom`.
+pub(crate) fn origin(fork_from: &str) -> Origin<'_> {
+    match fork_from.strip_prefix(LAYER_PREFIX) {
+        Some(layer) => Origin::Layer(layer),
+        None => Origin::Plane(fork_from),
+    }
+}
+
+/// The core plane is no tenant: it cannot be made, and its name cannot be taken.
+pub(super) fn validate_not_core(object: &Value, errors: &mut Errors) {
+    let name = object.str_at(&["metadata", "name"]).unwrap_or_default();
+    if name == PlaneName::CORE.as_str() {
+        errors.push(FieldError::invalid("metadata.name", name, "is reserved for the provider's own plane"));
+    }
+}
+
+pub(super) fn validate_display_name(spec: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
+    if text(spec, "displayName").len() > DISPLAY_NAME_LEN_MAX {
+        errors.push(FieldError::too_long(path.member("displayName"), DISPLAY_NAME_LEN_MAX));
+    }
+}
+
+fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let empty = Value::Null;
+    let spec = new.get("spec").unwrap_or(&empty);
+    let path = FieldPath::root("spec");
+    validate_not_core(new, errors);
+    validate_display_name(spec, &path, errors);
+    if let Some(fork_from) = some(spec, "forkFrom").and_then(Value::as_str) {
+        let name = match origin(fork_from) {
+            Origin::Plane(name) | Origin::Layer(name) => name,
+        };
+        if let Some(problem) = dns_label_problem(name) {
+            let why = format!("must be the name of a plane, or 'layer/' and the name of a layer: {problem}");
+            errors.push(FieldError::invalid(path.member("forkFrom"), fork_from, why));
+        }
+    }
+    let limits_path = path.member("limits");
+    for key in LIMITS {
+        if let Some(number) = spec.i64_at(&["limits", key]).filter(|number| *number < 0) {
+            let why = "must be greater than or equal to 0";
+            errors.push(FieldError::invalid(limits_path.member(key), number, why));
+        }
+    }
+    match old {
+        Some(old) => immutable(spec, old.get("spec").unwrap_or(&empty), "forkFrom", &path, errors),
+        None => {
+            let name = new.str_at(&["metadata", "name"]).unwrap_or_default();
+            if text(spec, "forkFrom") == name && !name.is_empty() {
+                errors.push(FieldError::invalid(path.member("forkFrom"), name, "must be another plane"));
+            }
+        }
+    }
+}
+
+/// The structural schema, as a CRD of this kind would carry it.
+pub(super) fn schema() -> Value {
+    parse_schema(
+        r#"{
+        "type": "object",
+        "properties": {
+            "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
+            "spec": {"type": "object", "properties": {
+                "forkFrom": {"type": "string", "description": "Where the plane begins: the name of a plane, or layer/ and the name of a Layer. Empty: a new plane. Cannot be changed."},
+                "displayName": {"type": "string", "maxLength": 256, "description": "What people call the plane."},
+                "limits": {"type": "object", "description": "What the plane may use; a missing limit is the server's default.", "properties": {
+                    "objects": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many objects it may hold."},
+                    "storedBytes": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many bytes its objects may take."},
+                    "objectBytes": {"type": "integer", "format": "int64", "minimum": 0, "description": "How large one object may be."},
+                    "watches": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many watches may be open."},
+                    "requestsInFlight": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many requests may run at once."},
+                    "requestsPerSecond": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many requests may start in a second."}
+                }}
+            }},
+            "status": {"type": "object", "properties": {
+                "phase": {"type": "string", "description": "Pending, Ready or Deleting."},
+                "conditions": CONDITIONS,
+                "url": {"type": "string", "description": "Where the plane is served."},
+                "objectCount": {"type": "integer", "format": "int64", "description": "How many objects it holds."},
+                "storedBytes": {"type": "integer", "format": "int64", "description": "How many bytes its own objects take."},
+                "lastActivity": {"type": "string", "format": "date-time", "description": "When it was last written to."}
+            }}
+        }
+    }"#,
+    )
+}
+
+/// Reads a schema of ours; `CONDITIONS` stands for a list of conditions.
+pub(super) fn parse_schema(text: &str) -> Value {
+    const CONDITIONS: &str = r#"{"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
+        "items": {"type": "object", "required": ["type", "status", "lastTransitionTime", "reason", "message"], "properties": {
+            "type": {"type": "string"}, "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+            "lastTransitionTime": {"type": "string", "format": "date-time"}, "reason": {"type": "string"},
+            "message": {"type": "string"}, "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0}}}}"#;
+    let text = text.replace("CONDITIONS", CONDITIONS);
+    Value::parse(text.as_bytes()).expect("our own schemas are JSON; a test parses each")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows::{check, check_cells, check_update, errors};
+    use super::*;
+
+    #[test]
+    fn specs() {
+        check(
+            &PLANE,
+            &[
+                (r#"{"metadata":{"name":"acme"}}"#, &[]),
+                (r#"{"metadata":{"name":"acme"},"spec":{"forkFrom":"core","limits":{"objects":0}}}"#, &[]),
+                (r#"{"metadata":{"name":"acme"},"spec":{"forkFrom":"layer/golden"}}"#, &[]),
+                (
+                    r#"{"metadata":{"name":"core"}}"#,
+                    &[r#"metadata.name: Invalid value: "core": is reserved for the provider's own plane"#],
+                ),
+                (
+                    r#"{"metadata":{"name":"a"},"spec":{"forkFrom":"a","limits":{"objects":-1,"watches":-2}}}"#,
+                    &[
+                        "spec.limits.objects: Invalid value: -1: must be greater than or equal to 0",
+                        "spec.limits.watches: Invalid value: -2: must be greater than or equal to 0",
+                        r#"spec.forkFrom: Invalid value: "a": must be another plane"#,
+                    ],
+                ),
+            ],
+        );
+        for bad in ["layer/", "layers/x", "A", "layer/a/b", "a.b"] {
+            let plane = format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"forkFrom":"{bad}"}}}}"#);
+            let errors = errors(&PLANE, &plane);
+            assert!(errors[0].contains("must be the name of a plane, or 'layer/'"), "{bad}: {errors:?}");
+        }
+    }
+
+    #[test]
+    fn the_origin_stays() {
+        check_update(
+            &PLANE,
+            &[
+                (r#"{"spec":{"forkFrom":"a"}}"#, r#"{"spec":{"forkFrom":"a","displayName":"A"}}"#, &[]),
+                (
+                    r#"{"spec":{"forkFrom":"a"}}"#,
+                    r#"{"spec":{"forkFrom":"b"}}"#,
+                    &[r#"spec.forkFrom: Invalid value: "b": field is immutable"#],
+                ),
+                (
+                    r#"{"spec":{}}"#,
+                    r#"{"spec":{"forkFrom":"b"}}"#,
+                    &[r#"spec.forkFrom: Invalid value: "b": field is immutable"#],
+                ),
+            ],
+        );
+    }
+
+    #[test]
+    fn origins() {
+        assert_eq!(origin("acme"), Origin::Plane("acme"));
+        assert_eq!(origin("layer/golden"), Origin::Layer("golden"));
+    }
+
+    #[test]
+    fn the_schema_names_every_limit() {
+        let schema = schema();
+        let limits = ["properties", "spec", "properties", "limits", "properties"];
+        for limit in LIMITS {
+            let kind = schema.at(&limits).and_then(|limits| limits.str_at(&[limit, "type"]));
+            assert_eq!(kind, Some("integer"), "{limit}");
+        }
+        let conditions = ["properties", "status", "properties", "conditions", "items", "type"];
+        assert_eq!(schema.str_at(&conditions), Some("object"));
+    }
+
+    #[test]
+    fn cells() {
+        check_cells(
+            &PLANE,
+            &[
+                (r#"{"metadata":{"name":"p"}}"#, r#"["p","",null,null,"<unknown>","",""]"#),
+                (
+                    r#"{"metadata":{"name":"p"},"spec":{"displayName":"P"},"status":{"phase":"Ready","objectCount":3,"storedBytes":9,"url":"u"}}"#,
+                    r#"["p","Ready",3,9,"<unknown>","u","P"]"#,
+                ),
+            ],
+        );
+    }
 }

@@ -1,0 +1,56 @@
+//! CSI storage capacities: how much room a storage class has somewhere.
+
+use polder_model::{FieldPath, Value};
+
+use super::cells;
+use super::checks::{Errors, dns_subdomain, immutable, label_selector, text};
+use crate::behavior::{Behavior, Column};
+
+pub(super) const CSI_STORAGE_CAPACITY: Behavior = Behavior {
+    group: "storage.k8s.io",
+    resource: "csistoragecapacities",
+    unconditional_update: false,
+    columns: &[Column::NAME, Column::text("StorageClassName"), Column::text("Capacity")],
+    cells: |object, _| {
+        vec![
+            cells::name(object),
+            cells::text(object, &["storageClassName"], ""),
+            cells::text(object, &["capacity"], "<unset>"),
+        ]
+    },
+    validate,
+    ..Behavior::PLAIN
+};
+
+fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
+    label_selector(new.get("nodeTopology"), &FieldPath::root("nodeTopology"), errors);
+    dns_subdomain(text(new, "storageClassName"), &FieldPath::root("storageClassName"), errors);
+    if let Some(old) = old {
+        immutable(new, old, "nodeTopology", &FieldPath::ROOT, errors);
+        immutable(new, old, "storageClassName", &FieldPath::ROOT, errors);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows::{check, check_cells, check_update};
+    use super::*;
+
+    #[test]
+    fn fields() {
+        let good = r#"{"metadata":{"name":"c"},"storageClassName":"s","capacity":"1Gi"}"#;
+        check(&CSI_STORAGE_CAPACITY, &[(good, &[])]);
+        check_update(
+            &CSI_STORAGE_CAPACITY,
+            &[
+                (good, r#"{"storageClassName":"s","capacity":"2Gi"}"#, &[]),
+                (
+                    good,
+                    r#"{"storageClassName":"t"}"#,
+                    &[r#"storageClassName: Invalid value: "t": field is immutable"#],
+                ),
+            ],
+        );
+        check_cells(&CSI_STORAGE_CAPACITY, &[(good, r#"["c","s","1Gi"]"#)]);
+    }
+}

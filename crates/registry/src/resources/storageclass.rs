@@ -1,0 +1,161 @@
+//! Storage classes: names for kinds of volumes. Volume attributes classes share two of the checks.
+
+use polder_model::names::qualified_name_problem;
+use polder_model::{FieldError, FieldPath, Value};
+
+use super::cells;
+use super::checks::{Errors, immutable, one_of, problem, required, same, text};
+use crate::behavior::{Behavior, Column, Print};
+
+const PARAMETERS_MAX: usize = 512;
+const PARAMETERS_BYTES_MAX: usize = 256 << 10;
+
+pub(super) const STORAGE_CLASS: Behavior = Behavior {
+    group: "storage.k8s.io",
+    resource: "storageclasses",
+    delete_returns_object: true,
+    columns: &[
+        Column::NAME,
+        Column::text("Provisioner"),
+        Column::text("ReclaimPolicy"),
+        Column::text("VolumeBindingMode"),
+        Column::text("AllowVolumeExpansion"),
+        Column::AGE,
+    ],
+    cells,
+    validate,
+    ..Behavior::PLAIN
+};
+
+fn cells(object: &Value, print: &Print) -> Vec<Value> {
+    let annotated = |domain: &str| {
+        let key = format!("{domain}/is-default-class");
+        object.str_at(&["metadata", "annotations", &key]) == Some("true")
+    };
+    let is_default = annotated("storageclass.kubernetes.io") || annotated("storageclass.beta.kubernetes.io");
+    let mark = if is_default { " (default)" } else { "" };
+    let name = object.str_at(&["metadata", "name"]).unwrap_or_default();
+    vec![
+        format!("{name}{mark}").into(),
+        cells::text(object, &["provisioner"], ""),
+        cells::text(object, &["reclaimPolicy"], "Delete"),
+        cells::text(object, &["volumeBindingMode"], "Immediate"),
+        cells::flag(object, &["allowVolumeExpansion"], false),
+        cells::age(object, print),
+    ]
+}
+
+fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let root = FieldPath::ROOT;
+    validate_provisioner(new, "provisioner", errors);
+    validate_parameters(new, true, errors);
+    one_of(new, "reclaimPolicy", &["Delete", "Retain"], &root, errors);
+    if required(new, "volumeBindingMode", &root, errors) {
+        one_of(new, "volumeBindingMode", &["Immediate", "WaitForFirstConsumer"], &root, errors);
+    }
+    if let Some(old) = old {
+        validate_unchanged(new, old, &["parameters", "provisioner", "reclaimPolicy"], errors);
+        immutable(new, old, "volumeBindingMode", &root, errors);
+    }
+}
+
+/// Members that may not change, said as storage kinds say it.
+pub(super) fn validate_unchanged(new: &Value, old: &Value, keys: &[&str], errors: &mut Errors) {
+    for key in keys {
+        if !same(new.get(key), old.get(key)) {
+            errors.push(FieldError::forbidden(key, format!("updates to {key} are forbidden.")));
+        }
+    }
+}
+
+/// The name of a driver, upper case allowed.
+pub(super) fn validate_provisioner(object: &Value, key: &str, errors: &mut Errors) {
+    if required(object, key, &FieldPath::ROOT, errors) {
+        let name = text(object, key).to_lowercase();
+        problem(&name, qualified_name_problem(&name), &FieldPath::root(key), errors);
+    }
+}
+
+pub(super) fn validate_parameters(object: &Value, may_be_empty: bool, errors: &mut Errors) {
+    let path = FieldPath::root("parameters");
+    let entries = object.get("parameters").and_then(Value::as_object);
+    let count = entries.map_or(0, polder_model::Object::len);
+    if count > PARAMETERS_MAX {
+        errors.push(FieldError::too_long(path, PARAMETERS_MAX));
+        return;
+    }
+    let mut bytes = 0;
+    for (key, value) in entries.into_iter().flat_map(polder_model::Object::iter) {
+        if key.is_empty() {
+            errors.push(FieldError::invalid(path, "", "field can not be empty."));
+        }
+        bytes += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if bytes > PARAMETERS_BYTES_MAX {
+        errors.push(FieldError::too_long(path, PARAMETERS_BYTES_MAX));
+    }
+    if !may_be_empty && count == 0 {
+        errors.push(FieldError::required(path, "must contain at least one key/value pair"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows::{check, check_cells, check_update};
+    use super::*;
+
+    const GOOD: &str = r#"{"provisioner":"p.example/x","volumeBindingMode":"Immediate"}"#;
+
+    #[test]
+    fn fields() {
+        check(
+            &STORAGE_CLASS,
+            &[
+                (GOOD, &[]),
+                (
+                    r#"{"reclaimPolicy":"Recycle","volumeBindingMode":"Late","parameters":{"":"x"}}"#,
+                    &[
+                        "provisioner: Required value",
+                        r#"parameters: Invalid value: "": field can not be empty."#,
+                        r#"reclaimPolicy: Unsupported value: "Recycle": supported values: "Delete", "Retain""#,
+                        r#"volumeBindingMode: Unsupported value: "Late": supported values: "Immediate", "WaitForFirstConsumer""#,
+                    ],
+                ),
+            ],
+        );
+    }
+
+    #[test]
+    fn what_stays() {
+        check_update(
+            &STORAGE_CLASS,
+            &[
+                (
+                    GOOD,
+                    r#"{"provisioner":"p.example/x","volumeBindingMode":"Immediate","allowVolumeExpansion":true}"#,
+                    &[],
+                ),
+                (
+                    GOOD,
+                    r#"{"provisioner":"p.example/y","volumeBindingMode":"WaitForFirstConsumer","parameters":{"a":"b"}}"#,
+                    &[
+                        "parameters: Forbidden: updates to parameters are forbidden.",
+                        "provisioner: Forbidden: updates to provisioner are forbidden.",
+                        r#"volumeBindingMode: Invalid value: "WaitForFirstConsumer": field is immutable"#,
+                    ],
+                ),
+            ],
+        );
+    }
+
+    #[test]
+    fn cells() {
+        check_cells(
+            &STORAGE_CLASS,
+            &[(
+                r#"{"metadata":{"name":"s","annotations":{"storageclass.kubernetes.io/is-default-class":"true"}},"provisioner":"p"}"#,
+                r#"["s (default)","p","Delete","Immediate",false,"<unknown>"]"#,
+            )],
+        );
+    }
+}
