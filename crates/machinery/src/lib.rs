@@ -4,4 +4,5 @@
 //! Pure: no async, no clock, no randomness, no I/O. Built-in kinds and custom resources go through the same code;
 //! the only difference is where their [`schema::Schema`] comes from.
 
+pub mod age;
 pub mod schema;
