@@ -11,11 +11,7 @@ pub(super) const NAMESPACES: Behavior = Behavior {
     resource: "namespaces",
     names: NameRule::Label,
     delete_returns_object: true,
-    selectable: &[
-        Selectable { label: "status.phase", paths: &[&["status", "phase"]], missing: "" },
-        // An old mistake that clients rely on.
-        Selectable { label: "name", paths: &[&["metadata", "name"]], missing: "" },
-    ],
+    selectable: &[Selectable { label: "status.phase", paths: &[&["status", "phase"]], missing: "" }],
     columns: &[Column::NAME, Column::text("Status"), Column::AGE],
     cells,
     default,

@@ -5,15 +5,13 @@ use polder_model::{FieldError, FieldPath, Value, json};
 
 use super::persistentvolumes::{CLASS_ANNOTATION, class, phase};
 use super::{label_selector, pod_rules, print, rules};
-use crate::behavior::{Behavior, Column, Print, Selectable};
+use crate::behavior::{Behavior, Column, Print};
 
 const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
 pub(super) const PERSISTENTVOLUMECLAIMS: Behavior = Behavior {
     resource: "persistentvolumeclaims",
     delete_returns_object: true,
-    // An old mistake that clients rely on.
-    selectable: &[Selectable { label: "name", paths: &[&["metadata", "name"]], missing: "" }],
     columns: &[
         Column::NAME,
         Column::text("Status"),

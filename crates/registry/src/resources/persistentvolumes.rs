@@ -3,7 +3,7 @@
 use polder_model::{FieldError, FieldPath, Object, Value};
 
 use super::{persistentvolumeclaims, pod_rules, print, rules};
-use crate::behavior::{Behavior, Column, Print, Selectable};
+use crate::behavior::{Behavior, Column, Print};
 
 /// The annotation that named a class before the field did.
 pub(super) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
@@ -24,8 +24,6 @@ const NO_SOURCE: [&str; 9] = [
 pub(super) const PERSISTENTVOLUMES: Behavior = Behavior {
     resource: "persistentvolumes",
     delete_returns_object: true,
-    // An old mistake that clients rely on.
-    selectable: &[Selectable { label: "name", paths: &[&["metadata", "name"]], missing: "" }],
     columns: &[
         Column::NAME,
         Column::text("Capacity"),

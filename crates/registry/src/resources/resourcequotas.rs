@@ -76,20 +76,23 @@ fn applies(scope: &str, resource: &str) -> bool {
     }
 }
 
+fn applies_to_all(scope: &str, names: &[&str]) -> bool {
+    !SCOPES.contains(&scope)
+        || names.iter().all(|name| !resource_names::is_standard_quota(name) || applies(scope, name))
+}
+
 fn validate_scopes(spec: &Value, names: &[&str], path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
-    let scopes: Vec<&str> = spec.array_at(&["scopes"]).iter().filter_map(Value::as_str).collect();
+    let scopes: BTreeSet<&str> = spec.array_at(&["scopes"]).iter().filter_map(Value::as_str).collect();
+    // Every text shows all scopes, so each is said once, however many scopes there are.
     let mut problem = |text: &str| {
         let value = spec.get("scopes").cloned().unwrap_or_default();
         errors.push(FieldError::invalid(path, value, text));
     };
-    // A scope said twice has the same problems twice, and they are shown once.
-    for scope in scopes.iter().collect::<BTreeSet<_>>() {
-        if !SCOPES.contains(scope) {
-            problem("unsupported scope");
-        }
-        if names.iter().any(|name| resource_names::is_standard_quota(name) && !applies(scope, name)) {
-            problem("unsupported scope applied to resource");
-        }
+    if scopes.iter().any(|scope| !SCOPES.contains(scope)) {
+        problem("unsupported scope");
+    }
+    if scopes.iter().any(|scope| !applies_to_all(scope, names)) {
+        problem("unsupported scope applied to resource");
     }
     if OPPOSITES.iter().any(|pair| pair.iter().all(|scope| scopes.contains(scope))) {
         problem("conflicting scopes");
@@ -98,13 +101,15 @@ fn validate_scopes(spec: &Value, names: &[&str], path: &FieldPath<'_>, errors: &
 
 fn validate_selector(spec: &Value, names: &[&str], path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let mut scopes = BTreeSet::new();
+    let mut misapplied = false;
     for requirement in spec.array_at(&["scopeSelector", "matchExpressions"]) {
         let (scope, operator) = (rules::text(requirement, "scopeName"), rules::text(requirement, "operator"));
         let values = requirement.array_at(&["values"]);
         if !SCOPES.contains(&scope) {
             errors.push(FieldError::invalid(path.member("scopeName"), scope, "unsupported scope"));
         }
-        if names.iter().any(|name| resource_names::is_standard_quota(name) && !applies(scope, name)) {
+        if !misapplied && !applies_to_all(scope, names) {
+            misapplied = true;
             let value = spec.get("scopeSelector").cloned().unwrap_or_default();
             errors.push(FieldError::invalid(path, value, "unsupported scope applied to resource"));
         }

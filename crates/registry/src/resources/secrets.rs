@@ -70,12 +70,10 @@ fn validate_type(secret: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldErr
         }
     };
     match rules::text(secret, "type") {
-        "kubernetes.io/service-account-token" => {
-            if secret.str_at(&["metadata", "annotations", ACCOUNT_NAME]).unwrap_or_default().is_empty() {
-                let metadata = FieldPath::root("metadata");
-                let annotations = metadata.member("annotations");
-                errors.push(FieldError::required(annotations.key(ACCOUNT_NAME), ""));
-            }
+        "kubernetes.io/service-account-token"
+            if secret.str_at(&["metadata", "annotations", ACCOUNT_NAME]).unwrap_or_default().is_empty() =>
+        {
+            errors.push(FieldError::required(format!("metadata.annotations[{ACCOUNT_NAME}]"), ""));
         }
         "kubernetes.io/dockercfg" => docker_config(value(".dockercfg"), &path.key(".dockercfg"), errors),
         "kubernetes.io/dockerconfigjson" => {

@@ -282,7 +282,8 @@ fn validate_update(new: &Value, old: &Value, path: &FieldPath<'_>, errors: &mut 
             if new_list.is_empty() && !old_list.is_empty() {
                 problem(0, unset);
             }
-            let compared = if old_list.len() == new_list.len() { old_list.len() } else { 1 };
+            // More than two are refused anyway, and every text shows the whole list.
+            let compared = if old_list.len() == new_list.len() { 2 } else { 1 };
             for (index, (before, after)) in old_list.iter().zip(new_list).take(compared).enumerate() {
                 if before != after {
                     problem(if key == "ipFamilies" { 0 } else { index }, CHANGED);
