@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use smol_str::SmolStr;
-
 use crate::Value;
 
 /// A path into an object, built while walking down: `spec.containers[0].name`.
@@ -239,15 +237,11 @@ impl fmt::Display for FieldError {
 
 /// Many field errors as one line: a single one bare, several in brackets without repeats.
 pub fn join(errors: &[FieldError]) -> String {
-    let mut texts: Vec<SmolStr> = Vec::with_capacity(errors.len());
-    for error in errors {
-        let text = SmolStr::from(error.to_string());
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
+    let mut seen = std::collections::HashSet::new();
+    let mut texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    texts.retain(|text| seen.insert(text.clone()));
     match texts.as_slice() {
-        [one] => one.to_string(),
+        [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),
     }
 }

@@ -114,7 +114,11 @@ impl Serve {
             let objects = bootstrap::objects(&created).into_iter();
             let stored = objects.map(|object| {
                 let resource = resource_id(&GroupResource::new(object.group, object.resource));
-                (resource, ObjectName::new(object.namespace.unwrap_or_default(), object.name), Record::encode(&object.value))
+                (
+                    resource,
+                    ObjectName::new(object.namespace.unwrap_or_default(), object.name),
+                    Record::encode(&object.value),
+                )
             });
             stored.collect()
         });

@@ -1,42 +1,85 @@
 //! Built-in kinds: what is special about each. One file a kind, one line below.
-
-mod cells;
-mod checks;
-#[cfg(test)]
-mod rows;
+//!
+//! The first block of files is what several kinds share.
 
 mod admission_rules;
+mod autoscaler_v1;
+mod cells;
+mod checks;
+mod container_rules;
+mod cron;
 mod device_claim;
+mod label_selector;
+mod pod_rules;
+mod pod_spec;
+mod pod_spec_rules;
+mod print;
+mod resource_names;
+mod rules;
+mod service_rules;
 mod webhook;
+mod workload;
+
+#[cfg(test)]
+mod every_kind_tests;
+#[cfg(test)]
+mod rows;
+#[cfg(test)]
+mod tests;
 
 mod apiservice;
 pub(crate) mod certificatesigningrequest;
 mod clusterrole;
 mod clusterrolebinding;
+mod componentstatus;
+mod configmap;
+mod controllerrevision;
+mod cronjob;
 mod csidriver;
 mod csinode;
 mod csistoragecapacity;
 mod customresourcedefinition;
+mod daemonset;
+mod deployment;
 mod deviceclass;
+mod endpoints;
 mod endpointslice;
+mod event;
 mod flowschema;
+mod horizontalpodautoscaler;
 mod ingress;
 mod ingressclass;
 mod ipaddress;
+mod job;
 pub(crate) mod layer;
 mod lease;
+mod limitrange;
 mod mutatingwebhookconfiguration;
+mod namespace;
 mod networkpolicy;
+mod node;
+mod persistentvolume;
+mod persistentvolumeclaim;
 pub(crate) mod plane;
+mod pod;
+mod poddisruptionbudget;
+mod podtemplate;
 pub(crate) mod priorityclass;
 mod prioritylevelconfiguration;
+mod replicaset;
+mod replicationcontroller;
 mod resourceclaim;
 mod resourceclaimtemplate;
+mod resourcequota;
 mod resourceslice;
 mod role;
 mod rolebinding;
 mod runtimeclass;
+mod secret;
+mod service;
+mod serviceaccount;
 mod servicecidr;
+mod statefulset;
 mod storageclass;
 mod validatingadmissionpolicy;
 mod validatingadmissionpolicybinding;
@@ -44,7 +87,8 @@ mod validatingwebhookconfiguration;
 mod volumeattachment;
 mod volumeattributesclass;
 
-use polder_model::GroupResource;
+use polder_model::names::dns_label_problem;
+use polder_model::{GroupResource, Value};
 
 use crate::behavior::Behavior;
 use crate::catalog::PLAIN;
@@ -55,30 +99,56 @@ pub(crate) static ALL: &[&Behavior] = &[
     &certificatesigningrequest::CERTIFICATE_SIGNING_REQUEST,
     &clusterrole::CLUSTER_ROLE,
     &clusterrolebinding::CLUSTER_ROLE_BINDING,
+    &componentstatus::COMPONENTSTATUSES,
+    &configmap::CONFIGMAPS,
+    &controllerrevision::CONTROLLERREVISIONS,
+    &cronjob::CRONJOBS,
     &csidriver::CSI_DRIVER,
     &csinode::CSI_NODE,
     &csistoragecapacity::CSI_STORAGE_CAPACITY,
     &customresourcedefinition::CUSTOM_RESOURCE_DEFINITION,
+    &daemonset::DAEMONSETS,
+    &deployment::DEPLOYMENTS,
     &deviceclass::DEVICE_CLASS,
+    &endpoints::ENDPOINTS,
     &endpointslice::ENDPOINT_SLICE,
+    &event::EVENTS,
+    &event::EVENTS_K8S_IO,
     &flowschema::FLOW_SCHEMA,
+    &horizontalpodautoscaler::HORIZONTALPODAUTOSCALERS,
     &ingress::INGRESS,
     &ingressclass::INGRESS_CLASS,
     &ipaddress::IP_ADDRESS,
+    &job::JOBS,
     &layer::LAYER,
     &lease::LEASE,
+    &limitrange::LIMITRANGES,
     &mutatingwebhookconfiguration::MUTATING_WEBHOOK_CONFIGURATION,
+    &namespace::NAMESPACES,
     &networkpolicy::NETWORK_POLICY,
+    &node::NODES,
+    &persistentvolumeclaim::PERSISTENTVOLUMECLAIMS,
+    &persistentvolume::PERSISTENTVOLUMES,
     &plane::PLANE,
+    &poddisruptionbudget::PODDISRUPTIONBUDGETS,
+    &pod::PODS,
+    &podtemplate::PODTEMPLATES,
     &priorityclass::PRIORITY_CLASS,
     &prioritylevelconfiguration::PRIORITY_LEVEL_CONFIGURATION,
+    &replicaset::REPLICASETS,
+    &replicationcontroller::REPLICATIONCONTROLLERS,
     &resourceclaim::RESOURCE_CLAIM,
     &resourceclaimtemplate::RESOURCE_CLAIM_TEMPLATE,
+    &resourcequota::RESOURCEQUOTAS,
     &resourceslice::RESOURCE_SLICE,
     &role::ROLE,
     &rolebinding::ROLE_BINDING,
     &runtimeclass::RUNTIME_CLASS,
+    &secret::SECRETS,
+    &serviceaccount::SERVICEACCOUNTS,
     &servicecidr::SERVICE_CIDR,
+    &service::SERVICES,
+    &statefulset::STATEFULSETS,
     &storageclass::STORAGE_CLASS,
     &validatingadmissionpolicy::VALIDATING_ADMISSION_POLICY,
     &validatingadmissionpolicybinding::VALIDATING_ADMISSION_POLICY_BINDING,
@@ -102,57 +172,14 @@ pub(crate) fn schema_json(kind: &str) -> Option<polder_model::Value> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use polder_model::Value;
-
-    use super::*;
-    use crate::behavior::Print;
-
-    /// Objects that are nothing like what a kind expects.
-    const ODD: [&str; 6] = [
-        "{}",
-        "null",
-        r#"{"spec":null,"metadata":null,"status":null}"#,
-        r#"{"spec":[],"rules":{},"webhooks":"x","subjects":[1],"endpoints":[null],"ports":[[]]}"#,
-        r#"{"webhooks":[1],"rules":["x"],"endpoints":[{"addresses":[1]}],"spec":{"rules":[0],"devices":[]}}"#,
-        r#"{"spec":{"ingress":[null],"tls":[1],"requests":{},"limited":3,"drivers":[null],"cidrs":[1,2,3]}}"#,
-    ];
-
-    #[test]
-    fn kinds_are_listed_once() {
-        let mut seen = HashSet::new();
-        for behavior in ALL {
-            assert!(seen.insert((behavior.group, behavior.resource)), "{behavior:?}");
-            assert!(!behavior.group.is_empty() && !behavior.resource.is_empty());
-        }
-    }
-
-    #[test]
-    fn any_object_is_survived_and_fills_every_column() {
-        for behavior in ALL {
-            for odd in ODD {
-                let mut object = Value::parse(odd.as_bytes()).unwrap();
-                let old = object.clone();
-                (behavior.default)(&mut object);
-                (behavior.prepare_create)(&mut object);
-                (behavior.prepare_update)(&mut object, &old);
-                (behavior.validate)(&object, None, &mut Vec::new());
-                (behavior.validate)(&object, Some(&old), &mut Vec::new());
-                (behavior.warnings)(&object);
-                let row = (behavior.cells)(&object, &Print { now: 0 });
-                assert_eq!(row.len(), behavior.columns.len(), "{} {odd}", behavior.resource);
-            }
-        }
-    }
-
-    #[test]
-    fn own_kinds_have_schemas() {
-        for kind in ["Plane", "Layer"] {
-            assert_eq!(schema_json(kind).unwrap().str_at(&["type"]), Some("object"), "{kind}");
-        }
-        assert_eq!(schema_json("Pod"), None);
+/// Names of things that become host names should be DNS labels.
+fn name_warning(object: &Value, used: &str) -> Vec<String> {
+    let name = object.str_at(&["metadata", "name"]).unwrap_or_default();
+    match dns_label_problem(name) {
+        None => Vec::new(),
+        Some(_) if name.is_empty() => Vec::new(),
+        Some(problem) => vec![format!(
+            "metadata.name: {used}, which can result in surprising behavior; a DNS label is recommended: [{problem}]"
+        )],
     }
 }

@@ -1,0 +1,187 @@
+//! Deployments.
+
+use polder_model::{FieldError, FieldPath, Value};
+
+use super::{label_selector, pod_spec, print, rules, workload};
+use crate::behavior::{Behavior, Column, Print, ScalePaths};
+
+pub(super) const DEPLOYMENTS: Behavior = Behavior {
+    group: "apps",
+    resource: "deployments",
+    generation: true,
+    scale: Some(ScalePaths {
+        spec_replicas: &["spec", "replicas"],
+        status_replicas: &["status", "replicas"],
+        selector: &["spec", "selector"],
+    }),
+    columns: &[
+        Column::NAME,
+        Column::text("Ready"),
+        Column::text("Up-to-date"),
+        Column::text("Available"),
+        Column::AGE,
+        Column::text("Containers").wide(),
+        Column::text("Images").wide(),
+        Column::text("Selector").wide(),
+    ],
+    cells,
+    default,
+    validate,
+    warnings: |object| super::name_warning(object, workload::NAMES_PODS),
+    ..Behavior::PLAIN
+};
+
+fn cells(deployment: &Value, print: &Print) -> Vec<Value> {
+    let [names, images, _] = workload::wide_cells(deployment);
+    let selector = label_selector::format(deployment.at(&["spec", "selector"]));
+    vec![
+        print::name(deployment),
+        workload::ready(deployment),
+        print::count(deployment, &["status", "updatedReplicas"]).into(),
+        print::count(deployment, &["status", "availableReplicas"]).into(),
+        print::age(deployment, print),
+        names,
+        images,
+        selector.unwrap_or_else(|| "<invalid>".into()).into(),
+    ]
+}
+
+fn default(deployment: &mut Value) {
+    let quarter = || Value::from("25%");
+    let amounts = [("maxUnavailable", quarter()), ("maxSurge", quarter())];
+    workload::default_rolling_update(deployment, "strategy", &amounts);
+    pod_spec::default_template(deployment, &["spec", "template", "spec"]);
+}
+
+fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let path = FieldPath::root("spec");
+    let spec = new.get("spec").unwrap_or(&Value::Null);
+    rules::not_negative(spec, &["replicas"], &path, errors);
+    workload::validate_selector(spec, "deployment", &path, errors);
+    workload::validate_selects(spec, &path, errors);
+    workload::validate_template(spec, "ReplicaSet", Default::default(), &path, errors);
+    validate_strategy(spec, &path.member("strategy"), errors);
+    rules::not_negative(
+        spec,
+        &["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"],
+        &path,
+        errors,
+    );
+    let min_ready = spec.i64_at(&["minReadySeconds"]).unwrap_or_default();
+    if let Some(deadline) =
+        spec.i64_at(&["progressDeadlineSeconds"]).filter(|deadline| *deadline <= min_ready)
+    {
+        let text = "must be greater than minReadySeconds";
+        errors.push(FieldError::invalid(path.member("progressDeadlineSeconds"), deadline, text));
+    }
+    if let Some(old) = old.and_then(|old| old.get("spec")) {
+        rules::immutable(spec, old, "selector", &path, errors);
+    }
+}
+
+fn validate_strategy(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    let Some(strategy) = spec.get("strategy") else { return };
+    let rolling = rules::some(strategy, "rollingUpdate");
+    let rolling_path = path.member("rollingUpdate");
+    match rules::text(strategy, "type") {
+        "Recreate" if rolling.is_some() => errors.push(FieldError::forbidden(
+            rolling_path,
+            "may not be specified when strategy `type` is 'Recreate'",
+        )),
+        "Recreate" => {}
+        "RollingUpdate" => {
+            let Some(rolling) = rolling else { return };
+            let (unavailable, surge) = (rolling.get("maxUnavailable"), rolling.get("maxSurge"));
+            let unavailable_path = rolling_path.member("maxUnavailable");
+            rules::positive_int_or_percent(unavailable, &unavailable_path, errors);
+            rules::positive_int_or_percent(surge, &rolling_path.member("maxSurge"), errors);
+            if rules::int_or_percent(unavailable) == 0 && rules::int_or_percent(surge) == 0 {
+                errors.push(FieldError::invalid(
+                    unavailable_path,
+                    unavailable.cloned().unwrap_or_default(),
+                    "may not be 0 when `maxSurge` is 0",
+                ));
+            }
+            rules::at_most_100_percent(unavailable, &unavailable_path, errors);
+        }
+        _ => errors.push(FieldError::not_supported(path, strategy.clone(), ["Recreate", "RollingUpdate"])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{defaults, prints, refuses};
+    use super::DEPLOYMENTS;
+
+    #[test]
+    fn cells() {
+        prints(
+            &DEPLOYMENTS,
+            r#"{"metadata":{"name":"d","creationTimestamp":"2025-12-29T00:00:00Z"},"spec":{"replicas":3,"selector":{"matchLabels":{"a":"b"}},
+                "template":{"spec":{"containers":[{"name":"x","image":"i"},{"name":"y","image":"j"}]}}},
+                "status":{"readyReplicas":1,"updatedReplicas":2,"availableReplicas":1}}"#,
+            "d|1/3|2|1|3d|x,y|i,j|a=b",
+        );
+        prints(&DEPLOYMENTS, "{}", "|0/0|0|0|<unknown>|||");
+    }
+
+    #[test]
+    fn default() {
+        defaults(
+            &DEPLOYMENTS,
+            r#"{"spec":{"template":{"spec":{"containers":[{"image":"i:1","resources":{"limits":{"cpu":"1"}}}]}}}}"#,
+            r#"{"spec":{"strategy":{"type":"RollingUpdate","rollingUpdate":{"maxSurge":"25%","maxUnavailable":"25%"}},
+                "template":{"spec":{"containers":[{"image":"i:1","imagePullPolicy":"IfNotPresent","resources":{"limits":{"cpu":"1"}}}]}}}}"#,
+        );
+        defaults(
+            &DEPLOYMENTS,
+            r#"{"spec":{"strategy":{"type":"Recreate"}}}"#,
+            r#"{"spec":{"strategy":{"type":"Recreate"}}}"#,
+        );
+        defaults(
+            &DEPLOYMENTS,
+            r#"{"spec":{"strategy":{"rollingUpdate":{"maxSurge":1}}}}"#,
+            r#"{"spec":{"strategy":{"type":"RollingUpdate","rollingUpdate":{"maxSurge":1,"maxUnavailable":"25%"}}}}"#,
+        );
+    }
+
+    #[test]
+    fn checks() {
+        let template = r#""template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"x","image":"i"}]}}"#;
+        let good = format!(r#"{{"spec":{{"selector":{{"matchLabels":{{"a":"b"}}}},{template}}}}}"#);
+        refuses(&DEPLOYMENTS, &good, Some(&good), &[]);
+        refuses(
+            &DEPLOYMENTS,
+            "{}",
+            None,
+            &["spec.selector: Required value", "spec.template.spec.containers: Required value"],
+        );
+        refuses(
+            &DEPLOYMENTS,
+            &format!(
+                r#"{{"spec":{{"replicas":-1,"selector":{{"matchLabels":{{"a":"c"}}}},"strategy":{{"rollingUpdate":{{"maxSurge":0,"maxUnavailable":"0%"}}}},
+                    "minReadySeconds":9,"progressDeadlineSeconds":9,{template}}}}}"#
+            ),
+            Some(&good),
+            &[
+                "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+                r#"spec.template.metadata.labels: Invalid value: {"a":"b"}: `selector` does not match template `labels`"#,
+                r#"spec.strategy.rollingUpdate.maxUnavailable: Invalid value: "0%": may not be 0 when `maxSurge` is 0"#,
+                "spec.progressDeadlineSeconds: Invalid value: 9: must be greater than minReadySeconds",
+                r#"spec.selector: Invalid value: {"matchLabels":{"a":"c"}}: field is immutable"#,
+            ],
+        );
+        refuses(
+            &DEPLOYMENTS,
+            r#"{"spec":{"selector":{},"strategy":{"type":"Recreate","rollingUpdate":{}},
+                "template":{"spec":{"restartPolicy":"Never","activeDeadlineSeconds":1,"containers":[{"name":"x","image":"i"}]}}}}"#,
+            None,
+            &[
+                "spec.selector: Invalid value: {}: empty selector is invalid for deployment",
+                r#"spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always""#,
+                "spec.template.spec.activeDeadlineSeconds: Forbidden: activeDeadlineSeconds in ReplicaSet is not Supported",
+                "spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'",
+            ],
+        );
+    }
+}

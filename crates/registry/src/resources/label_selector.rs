@@ -1,0 +1,163 @@
+//! Label selectors as objects carry them (`matchLabels`, `matchExpressions`): check, match, print.
+//!
+//! A selector that is missing selects nothing; an empty one selects everything.
+
+use polder_model::names::{label_value_problem, qualified_name_problem};
+use polder_model::{FieldError, FieldPath, Value};
+
+use super::rules;
+
+const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
+
+/// Checks syntax; a missing selector is fine here.
+pub(super) fn validate(selector: Option<&Value>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    let Some(selector) = selector else { return };
+    rules::labels(selector.get("matchLabels"), &path.member("matchLabels"), errors);
+    let expressions_path = path.member("matchExpressions");
+    for (index, expression) in selector.array_at(&["matchExpressions"]).iter().enumerate() {
+        validate_expression(expression, &expressions_path.index(index), errors);
+    }
+}
+
+fn validate_expression(expression: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    let values = expression.array_at(&["values"]);
+    let values_path = path.member("values");
+    match expression.str_at(&["operator"]).unwrap_or_default() {
+        "In" | "NotIn" if values.is_empty() => errors
+            .push(FieldError::required(values_path, "must be specified when `operator` is 'In' or 'NotIn'")),
+        "Exists" | "DoesNotExist" if !values.is_empty() => errors.push(FieldError::forbidden(
+            values_path,
+            "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+        )),
+        known if OPERATORS.contains(&known) => {}
+        unknown => errors.push(FieldError::invalid(
+            path.member("operator"),
+            unknown,
+            "not a valid selector operator",
+        )),
+    }
+    let key = expression.str_at(&["key"]).unwrap_or_default();
+    if let Some(problem) = qualified_name_problem(key) {
+        errors.push(FieldError::invalid(path.member("key"), key, problem));
+    }
+    for (index, value) in values.iter().enumerate() {
+        let value = value.as_str().unwrap_or_default();
+        if let Some(problem) = label_value_problem(value) {
+            errors.push(FieldError::invalid(values_path.index(index), value, problem));
+        }
+    }
+}
+
+/// Whether the selector has no requirements.
+pub(super) fn is_empty(selector: &Value) -> bool {
+    let no_labels =
+        selector.get("matchLabels").and_then(Value::as_object).is_none_or(polder_model::Object::is_empty);
+    no_labels && selector.array_at(&["matchExpressions"]).is_empty()
+}
+
+/// Whether labels are selected.
+pub(super) fn matches(selector: Option<&Value>, labels: Option<&Value>) -> bool {
+    let Some(selector) = selector else { return false };
+    let label = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
+    let all_labels = selector
+        .get("matchLabels")
+        .and_then(Value::as_object)
+        .is_none_or(|wanted| wanted.iter().all(|(key, value)| label(key) == value.as_str()));
+    all_labels
+        && selector.array_at(&["matchExpressions"]).iter().all(|expression| {
+            let own = label(expression.str_at(&["key"]).unwrap_or_default());
+            let listed = || {
+                let values = expression.array_at(&["values"]);
+                own.is_some_and(|own| values.iter().any(|value| value.as_str() == Some(own)))
+            };
+            match expression.str_at(&["operator"]) {
+                Some("In") => listed(),
+                Some("NotIn") => !listed(),
+                Some("Exists") => own.is_some(),
+                Some("DoesNotExist") => own.is_none(),
+                _ => false,
+            }
+        })
+}
+
+/// `a=b,c in (d,e)`; `None` for a selector that is no selector.
+pub(super) fn format(selector: Option<&Value>) -> Option<String> {
+    let Some(selector) = selector else { return Some(String::new()) };
+    let mut requirements: Vec<(&str, String)> = Vec::new();
+    if let Some(labels) = selector.get("matchLabels").and_then(Value::as_object) {
+        for (key, value) in labels.iter() {
+            requirements.push((key, format!("{key}={}", value.as_str().unwrap_or_default())));
+        }
+    }
+    for expression in selector.array_at(&["matchExpressions"]) {
+        let key = expression.str_at(&["key"]).unwrap_or_default();
+        let mut values: Vec<&str> =
+            expression.array_at(&["values"]).iter().filter_map(Value::as_str).collect();
+        values.sort_unstable();
+        let text = match expression.str_at(&["operator"])? {
+            "In" if !values.is_empty() => format!("{key} in ({})", values.join(",")),
+            "NotIn" if !values.is_empty() => format!("{key} notin ({})", values.join(",")),
+            "Exists" => key.to_owned(),
+            "DoesNotExist" => format!("!{key}"),
+            _ => return None,
+        };
+        requirements.push((key, text));
+    }
+    requirements.sort_by_key(|(key, _)| *key);
+    let texts: Vec<String> = requirements.into_iter().map(|(_, text)| text).collect();
+    Some(texts.join(","))
+}
+
+/// The selector as a cell.
+pub(super) fn cell(selector: Option<&Value>) -> Value {
+    match format(selector) {
+        None => "<error>".into(),
+        Some(text) if text.is_empty() => "<none>".into(),
+        Some(text) => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_model::json;
+
+    #[test]
+    fn format_match_and_check() {
+        let selector = Value::parse(
+            br#"{"matchLabels":{"b":"1"},"matchExpressions":[
+                {"key":"a","operator":"In","values":["y","x"]},{"key":"c","operator":"DoesNotExist"}]}"#,
+        )
+        .unwrap();
+        assert_eq!(cell(Some(&selector)), "a in (x,y),b=1,!c".into());
+        assert!(matches(Some(&selector), Some(&json!({"a": "x", "b": "1"}))));
+        assert!(!matches(Some(&selector), Some(&json!({"a": "x", "b": "1", "c": ""}))));
+        assert!(!matches(Some(&selector), None));
+        assert!(matches(Some(&json!({})), None));
+        assert!(!matches(None, Some(&json!({}))));
+        assert_eq!(cell(None), "<none>".into());
+        assert_eq!(
+            cell(Some(&json!({"matchExpressions": [{"key": "a", "operator": "X"}]}))),
+            "<error>".into()
+        );
+
+        let bad = Value::parse(
+            br#"{"matchLabels":{"b":"-"},"matchExpressions":[
+                {"key":"a","operator":"In"},{"key":"/","operator":"What","values":["_"]}]}"#,
+        )
+        .unwrap();
+        let mut errors = Vec::new();
+        validate(Some(&bad), &FieldPath::root("spec").member("selector"), &mut errors);
+        let paths: Vec<&str> = errors.iter().map(|error| error.path.as_str()).collect();
+        assert_eq!(
+            paths,
+            [
+                "spec.selector.matchLabels",
+                "spec.selector.matchExpressions[0].values",
+                "spec.selector.matchExpressions[1].operator",
+                "spec.selector.matchExpressions[1].key",
+                "spec.selector.matchExpressions[1].values[0]",
+            ]
+        );
+    }
+}

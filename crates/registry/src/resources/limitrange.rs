@@ -1,0 +1,145 @@
+//! Limit ranges.
+
+use std::collections::HashSet;
+
+use polder_model::names::qualified_name_problem;
+use polder_model::{FieldError, FieldPath, Object, Value};
+
+use super::{print, resource_names, rules};
+use crate::behavior::{Behavior, Column, Print};
+
+const AMOUNTS: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
+
+pub(super) const LIMITRANGES: Behavior = Behavior {
+    resource: "limitranges",
+    create_on_update: true,
+    columns: &[Column::NAME, Column { name: "Created At", kind: "date", format: "", wide: false }],
+    cells,
+    default,
+    validate,
+    ..Behavior::PLAIN
+};
+
+fn cells(range: &Value, _: &Print) -> Vec<Value> {
+    vec![print::name(range), print::text(range, &["metadata", "creationTimestamp"])]
+}
+
+/// For containers: a limit defaults to the maximum, a request to the limit or else to the minimum.
+fn default(range: &mut Value) {
+    let items = range.at_mut(&["spec", "limits"]).and_then(Value::as_array_mut);
+    for item in items.into_iter().flatten() {
+        if rules::text(item, "type") != "Container" {
+            continue;
+        }
+        let Some(item) = item.as_object_mut() else { continue };
+        for (target, source) in [("default", "max"), ("defaultRequest", "default"), ("defaultRequest", "min")]
+        {
+            fill(item, target, source);
+        }
+    }
+}
+
+fn fill(item: &mut Object, target: &str, source: &str) {
+    let Some(source) = item.get(source).and_then(Value::as_object).cloned() else { return };
+    if source.is_empty() {
+        return;
+    }
+    let target = item.get_or_insert(target);
+    if target.is_null() {
+        *target = Value::Object(Object::new());
+    }
+    let Some(target) = target.as_object_mut() else { return };
+    for (name, amount) in source {
+        if !target.contains_key(&name) {
+            target.insert(name, amount);
+        }
+    }
+}
+
+fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let path = FieldPath::root("spec");
+    let path = path.member("limits");
+    let mut types = HashSet::new();
+    for (index, item) in new.array_at(&["spec", "limits"]).iter().enumerate() {
+        let path = path.index(index);
+        let kind = rules::text(item, "type");
+        validate_type(kind, &path.member("type"), errors);
+        if !types.insert(kind) {
+            errors.push(FieldError::duplicate(path.member("type"), kind));
+        }
+        for amounts in AMOUNTS {
+            let path = path.member(amounts);
+            let named = item.get(amounts).and_then(Value::as_object).filter(|named| !named.is_empty());
+            let Some(named) = named else { continue };
+            if kind == "Pod" && amounts.starts_with("default") {
+                errors.push(FieldError::forbidden(path, "may not be specified when `type` is 'Pod'"));
+                continue;
+            }
+            for name in named.keys() {
+                match kind {
+                    "Pod" | "Container" => resource_names::container(name, &path.key(name), errors),
+                    _ => resource_names::any(name, &path.key(name), errors),
+                }
+            }
+        }
+        if kind == "PersistentVolumeClaim"
+            && ["min", "max"].iter().all(|key| item.at(&[key, "storage"]).is_none())
+        {
+            let text = "either minimum or maximum storage value is required, but neither was provided";
+            errors.push(FieldError::required(path.member("limits"), text));
+        }
+    }
+}
+
+fn validate_type(kind: &str, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    if let Some(problem) = qualified_name_problem(kind) {
+        errors.push(FieldError::invalid(path, kind, problem));
+    } else if !kind.contains('/') && !["Pod", "Container", "PersistentVolumeClaim"].contains(&kind) {
+        let text = "must be a standard limit type or fully qualified";
+        errors.push(FieldError::invalid(path, kind, text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{defaults, prints, refuses};
+    use super::LIMITRANGES;
+
+    #[test]
+    fn cells() {
+        prints(
+            &LIMITRANGES,
+            r#"{"metadata":{"name":"l","creationTimestamp":"2026-01-01T00:00:00Z"}}"#,
+            "l|2026-01-01T00:00:00Z",
+        );
+    }
+
+    #[test]
+    fn default() {
+        defaults(
+            &LIMITRANGES,
+            r#"{"spec":{"limits":[{"type":"Container","max":{"cpu":"2"},"min":{"memory":"1"},"default":{"memory":"3"}},
+                {"type":"Container","min":{"cpu":"1"}},{"type":"Pod","max":{"cpu":"2"}}]}}"#,
+            r#"{"spec":{"limits":[{"type":"Container","max":{"cpu":"2"},"min":{"memory":"1"},"default":{"cpu":"2","memory":"3"},"defaultRequest":{"cpu":"2","memory":"3"}},
+                {"type":"Container","min":{"cpu":"1"},"defaultRequest":{"cpu":"1"}},{"type":"Pod","max":{"cpu":"2"}}]}}"#,
+        );
+    }
+
+    #[test]
+    fn checks() {
+        refuses(
+            &LIMITRANGES,
+            r#"{"spec":{"limits":[{"type":"Pod","default":{"cpu":"1"}},{"type":"Pod"},{"type":"X"},{"type":"PersistentVolumeClaim"},{"type":"Container","max":{"storage":"1"}}]}}"#,
+            None,
+            &[
+                "spec.limits[0].default: Forbidden: may not be specified when `type` is 'Pod'",
+                r#"spec.limits[1].type: Duplicate value: "Pod""#,
+                r#"spec.limits[2].type: Invalid value: "X": must be a standard limit type or fully qualified"#,
+                "spec.limits[3].limits: Required value: either minimum or maximum storage value is required, but neither was provided",
+                r#"spec.limits[4].max[storage]: Invalid value: "storage": must be a standard resource for containers"#,
+                r#"spec.limits[4].default[storage]: Invalid value: "storage": must be a standard resource for containers"#,
+                r#"spec.limits[4].defaultRequest[storage]: Invalid value: "storage": must be a standard resource for containers"#,
+            ],
+        );
+    }
+}

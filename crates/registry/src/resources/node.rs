@@ -1,0 +1,199 @@
+//! Nodes.
+
+use std::collections::{BTreeSet, HashSet};
+
+use polder_model::names::label_value_problem;
+use polder_model::{FieldError, FieldErrorKind, FieldPath, Value};
+
+use super::{pod_spec_rules, print, rules};
+use crate::behavior::{Behavior, Column, Print, Selectable};
+
+const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
+const ROLE_LABEL: &str = "kubernetes.io/role";
+
+pub(super) const NODES: Behavior = Behavior {
+    resource: "nodes",
+    selectable: &[Selectable {
+        label: "spec.unschedulable",
+        paths: &[&["spec", "unschedulable"]],
+        missing: "false",
+    }],
+    columns: &[
+        Column::NAME,
+        Column::text("Status"),
+        Column::text("Roles"),
+        Column::AGE,
+        Column::text("Version"),
+        Column::text("Internal-IP").wide(),
+        Column::text("External-IP").wide(),
+        Column::text("OS-Image").wide(),
+        Column::text("Kernel-Version").wide(),
+        Column::text("Container-Runtime").wide(),
+    ],
+    cells,
+    default,
+    validate,
+    ..Behavior::PLAIN
+};
+
+fn cells(node: &Value, print: &Print) -> Vec<Value> {
+    let mut status = match print::condition(node, "Ready") {
+        Some("True") => "Ready".to_owned(),
+        Some(_) => "NotReady".to_owned(),
+        None => "Unknown".to_owned(),
+    };
+    if node.at(&["spec", "unschedulable"]).and_then(Value::as_bool) == Some(true) {
+        status.push_str(",SchedulingDisabled");
+    }
+    let known = |key: &str| print::text_or(node, &["status", "nodeInfo", key], "<unknown>").into();
+    vec![
+        print::name(node),
+        status.into(),
+        roles(node).into(),
+        print::age(node, print),
+        print::text(node, &["status", "nodeInfo", "kubeletVersion"]),
+        address(node, "InternalIP").into(),
+        address(node, "ExternalIP").into(),
+        known("osImage"),
+        known("kernelVersion"),
+        known("containerRuntimeVersion"),
+    ]
+}
+
+fn roles(node: &Value) -> String {
+    let labels = node.at(&["metadata", "labels"]).and_then(Value::as_object);
+    let roles: BTreeSet<&str> = labels
+        .into_iter()
+        .flat_map(|labels| labels.iter())
+        .filter_map(|(key, value)| match key.strip_prefix(ROLE_PREFIX) {
+            Some(role) => Some(role),
+            None if key == ROLE_LABEL => value.as_str(),
+            None => None,
+        })
+        .filter(|role| !role.is_empty())
+        .collect();
+    if roles.is_empty() { "<none>".into() } else { roles.into_iter().collect::<Vec<_>>().join(",") }
+}
+
+fn address<'a>(node: &'a Value, kind: &str) -> &'a str {
+    node.array_at(&["status", "addresses"])
+        .iter()
+        .find(|address| rules::text(address, "type") == kind)
+        .map_or("<none>", |address| rules::text(address, "address"))
+}
+
+fn default(node: &mut Value) {
+    if let Some(capacity) = node.at(&["status", "capacity"]).cloned()
+        && node.at(&["status", "allocatable"]).is_none_or(Value::is_null)
+    {
+        node.set_at(&["status", "allocatable"], capacity);
+    }
+    // The single range and the first of the list are the same thing.
+    let first = node.array_at(&["spec", "podCIDRs"]).first().cloned();
+    match (node.at(&["spec", "podCIDR"]).filter(|cidr| cidr.as_str() != Some("")).cloned(), first) {
+        (Some(cidr), first) if first.as_ref() != Some(&cidr) => {
+            node.set_at(&["spec", "podCIDRs"], vec![cidr]);
+        }
+        (None, Some(first)) => node.set_at(&["spec", "podCIDR"], first),
+        _ => {}
+    }
+}
+
+fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    taints(new, errors);
+    let path = FieldPath::root("spec");
+    for (index, cidr) in new.array_at(&["spec", "podCIDRs"]).iter().enumerate() {
+        rules::cidr(cidr.as_str().unwrap_or_default(), &path.member("podCIDRs").index(index), errors);
+    }
+    let Some(old) = old else { return };
+    let mut seen = HashSet::new();
+    for (index, address) in new.array_at(&["status", "addresses"]).iter().enumerate() {
+        if !seen.insert(address.to_string()) {
+            let path = FieldPath::root("status");
+            let path = path.member("addresses");
+            errors.push(FieldError::duplicate(path.index(index), address.clone()));
+        }
+    }
+    let old_cidrs = old.array_at(&["spec", "podCIDRs"]);
+    if !old_cidrs.is_empty() && old_cidrs != new.array_at(&["spec", "podCIDRs"]) {
+        let text = "node updates may not change podCIDR except from \"\" to valid";
+        errors.push(FieldError::forbidden(path.member("podCIDRs"), text));
+    }
+    let provider = |node: &'_ Value| node.str_at(&["spec", "providerID"]).unwrap_or_default().to_owned();
+    if !provider(old).is_empty() && provider(old) != provider(new) {
+        let text = "node updates may not change providerID except from \"\" to valid";
+        errors.push(FieldError::forbidden(path.member("providerID"), text));
+    }
+}
+
+fn taints(node: &Value, errors: &mut Vec<FieldError>) {
+    // Upstream reports taints below metadata.
+    let path = FieldPath::root("metadata");
+    let path = path.member("taints");
+    let mut seen = HashSet::new();
+    for (index, taint) in node.array_at(&["spec", "taints"]).iter().enumerate() {
+        let path = path.index(index);
+        let [key, value, effect] = ["key", "value", "effect"].map(|member| rules::text(taint, member));
+        rules::qualified_name(key, &path.member("key"), errors);
+        if let Some(problem) = label_value_problem(value) {
+            errors.push(FieldError::invalid(path.member("value"), value, problem));
+        }
+        pod_spec_rules::taint_effect(effect, &path.member("effect"), errors);
+        if !seen.insert((key, effect)) {
+            errors.push(FieldError {
+                kind: FieldErrorKind::Duplicate,
+                path: path.to_string(),
+                value: Some(taint.clone()),
+                detail: "taints must be unique by key and effect pair".into(),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{defaults, prints, refuses};
+    use super::NODES;
+
+    #[test]
+    fn cells() {
+        prints(
+            &NODES,
+            r#"{"metadata":{"name":"n"}}"#,
+            "n|Unknown|<none>|<unknown>||<none>|<none>|<unknown>|<unknown>|<unknown>",
+        );
+        prints(
+            &NODES,
+            r#"{"metadata":{"name":"n","labels":{"node-role.kubernetes.io/worker":"","node-role.kubernetes.io/control-plane":"","kubernetes.io/role":"x"}},
+                "spec":{"unschedulable":true},"status":{"conditions":[{"type":"Ready","status":"False"}],
+                "addresses":[{"type":"InternalIP","address":"1.1.1.1"},{"type":"ExternalIP","address":"2.2.2.2"}],
+                "nodeInfo":{"kubeletVersion":"v1","osImage":"o","kernelVersion":"k","containerRuntimeVersion":"c"}}}"#,
+            "n|NotReady,SchedulingDisabled|control-plane,worker,x|<unknown>|v1|1.1.1.1|2.2.2.2|o|k|c",
+        );
+    }
+
+    #[test]
+    fn default() {
+        defaults(
+            &NODES,
+            r#"{"spec":{"podCIDR":"10.0.0.0/24"},"status":{"capacity":{"cpu":"1"}}}"#,
+            r#"{"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24"]},"status":{"capacity":{"cpu":"1"},"allocatable":{"cpu":"1"}}}"#,
+        );
+    }
+
+    #[test]
+    fn checks() {
+        refuses(
+            &NODES,
+            r#"{"spec":{"podCIDR":"x","providerID":"b","taints":[{"key":"k","effect":"NoSchedule"},{"key":"k","effect":"NoSchedule"},{"key":"k","effect":"No"}]}}"#,
+            Some(r#"{"spec":{"podCIDR":"10.0.0.0/24","providerID":"a"}}"#),
+            &[
+                r#"metadata.taints[1]: Duplicate value: {"effect":"NoSchedule","key":"k"}: taints must be unique by key and effect pair"#,
+                r#"metadata.taints[2].effect: Unsupported value: "No": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute""#,
+                r#"spec.podCIDRs[0]: Invalid value: "x": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"#,
+                r#"spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid"#,
+                r#"spec.providerID: Forbidden: node updates may not change providerID except from "" to valid"#,
+            ],
+        );
+    }
+}

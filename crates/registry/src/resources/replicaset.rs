@@ -1,0 +1,95 @@
+//! Replica sets.
+
+use polder_model::{FieldError, FieldPath, Value};
+
+use super::{pod_spec, print, rules, workload};
+use crate::behavior::{Behavior, Column, Print, ScalePaths, Selectable};
+
+pub(super) const REPLICASETS: Behavior = Behavior {
+    group: "apps",
+    resource: "replicasets",
+    generation: true,
+    selectable: &[Selectable { label: "status.replicas", paths: &[&["status", "replicas"]], missing: "0" }],
+    scale: Some(ScalePaths {
+        spec_replicas: &["spec", "replicas"],
+        status_replicas: &["status", "replicas"],
+        selector: &["spec", "selector"],
+    }),
+    columns: COLUMNS,
+    cells,
+    default: |object| pod_spec::default_template(object, &["spec", "template", "spec"]),
+    validate,
+    warnings: |object| super::name_warning(object, workload::NAMES_PODS),
+    ..Behavior::PLAIN
+};
+
+/// Replication controllers print the same way.
+pub(super) const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::integer("Desired"),
+    Column::integer("Current"),
+    Column::integer("Ready"),
+    Column::AGE,
+    Column::text("Containers").wide(),
+    Column::text("Images").wide(),
+    Column::text("Selector").wide(),
+];
+
+fn cells(set: &Value, print: &Print) -> Vec<Value> {
+    let [names, images, selector] = workload::wide_cells(set);
+    vec![
+        print::name(set),
+        print::count(set, &["spec", "replicas"]).into(),
+        print::count(set, &["status", "replicas"]).into(),
+        print::count(set, &["status", "readyReplicas"]).into(),
+        print::age(set, print),
+        names,
+        images,
+        selector,
+    ]
+}
+
+fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let path = FieldPath::root("spec");
+    let spec = new.get("spec").unwrap_or(&Value::Null);
+    rules::not_negative(spec, &["replicas", "minReadySeconds"], &path, errors);
+    // Upstream names the deployment here, too.
+    workload::validate_selector(spec, "deployment", &path, errors);
+    workload::validate_selects(spec, &path, errors);
+    workload::validate_template(spec, "ReplicaSet", Default::default(), &path, errors);
+    if let Some(old) = old.and_then(|old| old.get("spec")) {
+        rules::immutable(spec, old, "selector", &path, errors);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{prints, refuses};
+    use super::REPLICASETS;
+
+    #[test]
+    fn cells() {
+        prints(
+            &REPLICASETS,
+            r#"{"metadata":{"name":"r"},"spec":{"replicas":3,"selector":{"matchLabels":{"a":"b"}}},"status":{"replicas":2,"readyReplicas":1}}"#,
+            "r|3|2|1|<unknown>|||a=b",
+        );
+    }
+
+    #[test]
+    fn the_selector_stays() {
+        let set = |label: &str| {
+            format!(
+                r#"{{"spec":{{"selector":{{"matchLabels":{{"a":"{label}"}}}},
+                "template":{{"metadata":{{"labels":{{"a":"{label}"}}}},"spec":{{"containers":[{{"name":"x","image":"i"}}]}}}}}}}}"#
+            )
+        };
+        refuses(&REPLICASETS, &set("b"), Some(&set("b")), &[]);
+        refuses(
+            &REPLICASETS,
+            &set("b"),
+            Some(&set("c")),
+            &[r#"spec.selector: Invalid value: {"matchLabels":{"a":"b"}}: field is immutable"#],
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! What controllers of pods have in common: template defaults, selectors, rolling updates, cells.
+
+use polder_model::{FieldError, FieldPath, Value};
+
+use super::pod_spec_rules::{self, Surroundings};
+use super::{label_selector, print, rules};
+
+/// The warning text for names that end up in pod names.
+pub(super) const NAMES_PODS: &str = "this is used in Pod names and hostnames";
+
+/// A required, not empty selector; `kind` is in the text.
+pub(super) fn validate_selector(
+    spec: &Value,
+    kind: &str,
+    path: &FieldPath<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let path = path.member("selector");
+    let Some(selector) = rules::some(spec, "selector") else {
+        errors.push(FieldError::required(path, ""));
+        return;
+    };
+    let before = errors.len();
+    label_selector::validate(Some(selector), &path, errors);
+    if label_selector::is_empty(selector) {
+        let text = format!("empty selector is invalid for {kind}");
+        errors.push(FieldError::invalid(path, selector.clone(), text));
+    }
+    if errors.len() > before && label_selector::format(Some(selector)).is_none() {
+        errors.push(FieldError::invalid(path, selector.clone(), "invalid label selector"));
+    }
+}
+
+/// The selector must select the pods that the template makes.
+pub(super) fn validate_selects(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    let selector = rules::some(spec, "selector");
+    if selector.is_none_or(label_selector::is_empty) || label_selector::format(selector).is_none() {
+        return;
+    }
+    let labels = spec.at(&["template", "metadata", "labels"]);
+    if !label_selector::matches(selector, labels) {
+        let path = path.member("template");
+        let path = path.member("metadata");
+        errors.push(FieldError::invalid(
+            path.member("labels"),
+            labels.cloned().unwrap_or_default(),
+            "`selector` does not match template `labels`",
+        ));
+    }
+}
+
+/// The template of a controller that keeps pods running.
+pub(super) fn validate_template(
+    spec: &Value,
+    kind: &str,
+    around: Surroundings<'_>,
+    path: &FieldPath<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let path = path.member("template");
+    let template = spec.get("template").unwrap_or(&Value::Null);
+    pod_spec_rules::validate_template(template, around, &path, errors);
+    pod_spec_rules::validate_running(template, kind, &path, errors);
+}
+
+/// Rolling updates by default, with given amounts. Other strategies get none.
+pub(super) fn default_rolling_update(object: &mut Value, strategy: &str, amounts: &[(&str, Value)]) {
+    let Some(spec) = object.at_mut(&["spec"]).filter(|spec| spec.as_object().is_some()) else { return };
+    if spec.str_at(&[strategy, "type"]).unwrap_or_default().is_empty() {
+        spec.set_at(&[strategy, "type"], "RollingUpdate");
+    }
+    if spec.str_at(&[strategy, "type"]) != Some("RollingUpdate") {
+        return;
+    }
+    for (key, amount) in amounts {
+        if spec.at(&[strategy, "rollingUpdate", key]).is_none_or(Value::is_null) {
+            spec.set_at(&[strategy, "rollingUpdate", key], amount.clone());
+        }
+    }
+}
+
+/// Container names, images and the selector: the wide columns.
+pub(super) fn wide_cells(object: &Value) -> [Value; 3] {
+    let [names, images] = print::containers(object.at(&["spec", "template", "spec"]));
+    [names, images, label_selector::cell(object.at(&["spec", "selector"]))]
+}
+
+/// `1/3`.
+pub(super) fn ready(object: &Value) -> Value {
+    let (ready, wanted) =
+        (print::count(object, &["status", "readyReplicas"]), print::count(object, &["spec", "replicas"]));
+    format!("{ready}/{wanted}").into()
+}
