@@ -2,7 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::{cron, jobs, label_selector, pod_spec, print, rules, workload};
+use super::{cron, job, label_selector, pod_spec, print, rules, workload};
 use crate::behavior::{Behavior, Column, Print};
 
 /// Jobs get a suffix of eleven characters, and their names are labels.

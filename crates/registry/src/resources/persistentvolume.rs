@@ -2,7 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Object, Value};
 
-use super::{persistentvolumeclaims, pod_rules, print, rules};
+use super::{persistentvolumeclaim, pod_rules, print, rules};
 use crate::behavior::{Behavior, Column, Print};
 
 /// The annotation that named a class before the field did.

@@ -2,7 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Object, Value, json};
 
-use super::{label_selector, pod_spec, print, replicasets, rules, workload};
+use super::{label_selector, pod_spec, print, replicaset, rules, workload};
 use crate::behavior::{Behavior, Print, ScalePaths, Selectable};
 
 pub(super) const REPLICATIONCONTROLLERS: Behavior = Behavior {

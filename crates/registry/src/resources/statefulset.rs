@@ -3,7 +3,7 @@
 use polder_model::{FieldError, FieldPath, Value, json};
 
 use super::pod_spec_rules::Surroundings;
-use super::{persistentvolumeclaims, pod_spec, print, rules, workload};
+use super::{persistentvolumeclaim, pod_spec, print, rules, workload};
 use crate::behavior::{Behavior, Column, NameRule, Print, ScalePaths};
 
 /// What may change in a spec.
