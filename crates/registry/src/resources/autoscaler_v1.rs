@@ -50,8 +50,8 @@ pub(super) fn convert(autoscaler: &mut Value, from: &str, to: &str) {
         return;
     }
     match (from, to) {
-        ("v1", "v2") => to_v2(autoscaler),
-        ("v2", "v1") => to_v1(autoscaler),
+        ("autoscaling/v1", "autoscaling/v2") => to_v2(autoscaler),
+        ("autoscaling/v2", "autoscaling/v1") => to_v1(autoscaler),
         _ => return,
     }
     if autoscaler.get("apiVersion").is_some() {
@@ -248,7 +248,7 @@ mod tests {
         let v1 = r#"{"apiVersion":"autoscaling/v1","spec":{"maxReplicas":3,"targetCPUUtilizationPercentage":50},"status":{"currentCPUUtilizationPercentage":40}}"#;
         let v2 = r#"{"apiVersion":"autoscaling/v2","spec":{"maxReplicas":3,"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":50}}}]},
             "status":{"currentMetrics":[{"type":"Resource","resource":{"name":"cpu","current":{"averageUtilization":40}}}]}}"#;
-        converts(&HORIZONTALPODAUTOSCALERS, "v1", "v2", v1, v2);
+        converts(&HORIZONTALPODAUTOSCALERS, "autoscaling/v1", "autoscaling/v2", v1, v2);
         converts(
             &HORIZONTALPODAUTOSCALERS,
             "v1",
@@ -282,7 +282,7 @@ mod tests {
                 "currentMetrics":[{"type":"Pods","pods":{"metric":{"name":"m"},"current":{"averageValue":"9"}}}]}}"#,
         );
         let mut there = v2.clone();
-        convert(&mut there, "v2", "v1");
+        convert(&mut there, "autoscaling/v2", "autoscaling/v1");
         assert_eq!(there.i64_at(&["spec", "targetCPUUtilizationPercentage"]), Some(50));
         assert!(there.at(&["spec", "metrics"]).is_none() && there.at(&["spec", "behavior"]).is_none());
         assert!(
@@ -290,7 +290,7 @@ mod tests {
                 .str_at(&["metadata", "annotations", "autoscaling.alpha.kubernetes.io/behavior"])
                 .is_some_and(|text| text.contains(r#""ScaleDown":{"Policies":[{"PeriodSeconds":15"#))
         );
-        convert(&mut there, "v1", "v2");
+        convert(&mut there, "autoscaling/v1", "autoscaling/v2");
         assert_eq!(there.to_string(), v2.to_string());
     }
 }

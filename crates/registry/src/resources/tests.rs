@@ -94,7 +94,7 @@ fn nothing_panics_on_any_shape() {
                 (behavior.cells)(&object, &Print { now: NOW });
                 (behavior.warnings)(&object);
                 for (from, to) in
-                    [("v1", "v2"), ("v2", "v1"), ("v1", "events.k8s.io/v1"), ("events.k8s.io/v1", "v1")]
+                    [("autoscaling/v1", "autoscaling/v2"), ("autoscaling/v2", "autoscaling/v1"), ("v1", "events.k8s.io/v1"), ("events.k8s.io/v1", "v1")]
                 {
                     (behavior.convert)(&mut object.clone(), from, to);
                 }
