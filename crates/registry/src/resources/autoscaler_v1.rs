@@ -55,7 +55,7 @@ pub(super) fn convert(autoscaler: &mut Value, from: &str, to: &str) {
         _ => return,
     }
     if autoscaler.get("apiVersion").is_some() {
-        autoscaler.set_at(&["apiVersion"], format!("autoscaling/{to}"));
+        autoscaler.set_at(&["apiVersion"], to);
     }
 }
 
