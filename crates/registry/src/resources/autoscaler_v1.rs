@@ -251,15 +251,15 @@ mod tests {
         converts(&HORIZONTALPODAUTOSCALERS, "autoscaling/v1", "autoscaling/v2", v1, v2);
         converts(
             &HORIZONTALPODAUTOSCALERS,
-            "v1",
-            "v2",
+            "autoscaling/v1",
+            "autoscaling/v2",
             r#"{"spec":{}}"#,
             r#"{"spec":{"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":80}}}]}}"#,
         );
         converts(
             &HORIZONTALPODAUTOSCALERS,
-            "v2",
-            "v1",
+            "autoscaling/v2",
+            "autoscaling/v1",
             v2,
             r#"{"apiVersion":"autoscaling/v1","metadata":{"annotations":{
                 "autoscaling.alpha.kubernetes.io/current-metrics":"[{\"resource\":{\"currentAverageUtilization\":40,\"name\":\"cpu\"},\"type\":\"Resource\"}]"}},
