@@ -122,13 +122,11 @@ impl Reader for MemoryEngine {
 
     fn scan(&self, scan: &Scan<'_>) -> Result<Vec<(ObjectName, Version)>, EngineError> {
         let state = self.state.read();
+        let first = ObjectName::new(scan.namespace.unwrap_or_default(), "");
         let from = match scan.after {
-            Some(after) => Bound::Excluded((scan.space, scan.resource, after.clone())),
-            None => Bound::Included((
-                scan.space,
-                scan.resource,
-                ObjectName::new(scan.namespace.unwrap_or_default(), ""),
-            )),
+            // A name before the namespace says nothing about where in the namespace to begin.
+            Some(after) if *after >= first => Bound::Excluded((scan.space, scan.resource, after.clone())),
+            _ => Bound::Included((scan.space, scan.resource, first)),
         };
         Ok(state
             .versions

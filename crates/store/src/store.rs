@@ -564,10 +564,11 @@ fn page_from_snapshot(snapshot: &Snapshot, current: Revision, query: &ListQuery)
         // Everything up to `current` is in the snapshot; it may hold a commit that is about to become current.
         None => current.max(snapshot.last_change),
     };
-    let from = match (&query.after, &query.namespace) {
-        (Some(after), _) => Bound::Excluded(after.clone()),
-        (None, Some(namespace)) => Bound::Included(ObjectName::new(namespace.clone(), "")),
-        (None, None) => Bound::Unbounded,
+    let first = ObjectName::new(query.namespace.clone().unwrap_or_default(), "");
+    let from = match &query.after {
+        // A name before the namespace says nothing about where in the namespace to begin.
+        Some(after) if *after >= first => Bound::Excluded(after.clone()),
+        _ => Bound::Included(first),
     };
     let in_namespace = |name: &ObjectName| match &query.namespace {
         Some(namespace) => name.namespace == *namespace,
