@@ -91,7 +91,11 @@ impl PlaneTable {
 
     pub(crate) fn remove(&mut self, id: PlaneId) {
         if let Some(plane) = self.by_id.remove(&id) {
-            self.by_name.remove(plane.name.as_str());
+            // One group may delete a plane and make another of that name; the changes come in any order.
+            let name = plane.name.as_str();
+            if self.by_name.get(name).is_some_and(|named| named.id == id) {
+                self.by_name.remove(name);
+            }
         }
     }
 }
