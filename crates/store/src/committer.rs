@@ -676,13 +676,14 @@ impl Committer {
 
     /// The newest version of an object, this group's own decisions included.
     fn latest(&self, group: &Group, key: &Key) -> Result<Option<Arc<StoredObject>>, CommitError> {
+        // The plane first: when this group deletes it, its objects are still cached.
+        let plane = self.plane(group, key.plane).ok_or(CommitError::NoPlane)?;
         if let Some(decided) = group.objects.get(key) {
             return Ok(decided.clone());
         }
         if let Lookup::Found(object) = self.shared.cache.get(key.plane, key.resource, &key.name) {
             return Ok(object);
         }
-        let plane = self.plane(group, key.plane).ok_or(CommitError::NoPlane)?;
         let found = self.shared.find(&plane.stack, key.resource, &key.name, Revision::NEWEST);
         found.map_err(|error| CommitError::Engine(Arc::new(error)))
     }
