@@ -382,16 +382,23 @@ impl Committer {
         }
         let mut planned = Vec::with_capacity(change.writes.len());
         let mut usage: HashMap<PlaneId, (u64, u64)> = HashMap::new();
+        let mut keys = hashbrown::HashSet::with_capacity(change.writes.len());
         for write in &change.writes {
             let Write { key, record, expect } = write;
             let plane = self.plane(group, key.plane).ok_or(CommitError::NoPlane)?;
+            if matches!(&change.plane, Some(PlaneChange::Delete { plane }) if *plane == key.plane) {
+                return Err(CommitError::NoPlane);
+            }
             let found = self.latest(group, key)?;
             check(key, *expect, found.as_ref())?;
+            if !keys.insert(key) {
+                // One revision has one version of an object.
+                return Err(CommitError::Conflict { key: key.clone(), found });
+            }
             if found.is_none() && record.is_none() {
                 continue;
             }
             let (objects, bytes) = usage.entry(key.plane).or_insert_with(|| group.usage_of(&plane));
-            let (objects_before, bytes_before) = (*objects, *bytes);
             if let Some(found) = &found {
                 *objects = objects.saturating_sub(1);
                 *bytes = bytes.saturating_sub(found.record.len() as u64);
@@ -400,15 +407,12 @@ impl Committer {
                 *objects += 1;
                 *bytes += record.len() as u64;
             }
-            // Only growth is refused: a plane over its limit can always be cleaned up.
-            let Limits { objects: objects_max, bytes: bytes_max } = plane.limits;
-            if objects_max > 0 && *objects > objects_max && *objects > objects_before {
-                return Err(CommitError::LimitReached { what: "objects", limit: objects_max });
-            }
-            if bytes_max > 0 && *bytes > bytes_max && *bytes > bytes_before {
-                return Err(CommitError::LimitReached { what: "stored bytes", limit: bytes_max });
-            }
             planned.push((write, plane, found));
+        }
+        for (id, after) in &usage {
+            if let Some(plane) = self.plane(group, *id) {
+                check_limits(plane.limits, group.usage_of(&plane), *after)?;
+            }
         }
         // Object writes cannot fail any more, and a plane change fails before it touches the group.
         let revision = self.next_revision(group);
@@ -832,6 +836,18 @@ fn check(key: &Key, expect: Expect, found: Option<&Arc<StoredObject>>) -> Result
         (Expect::Absent, Some(_)) | (Expect::At(_), None) => false,
     };
     if holds { Ok(()) } else { Err(CommitError::Conflict { key: key.clone(), found: found.cloned() }) }
+}
+
+/// Only growth is refused, over the whole change: a plane over its limit can always be cleaned up.
+fn check_limits(limits: Limits, before: (u64, u64), after: (u64, u64)) -> Result<(), CommitError> {
+    for (what, limit, before, after) in
+        [("objects", limits.objects, before.0, after.0), ("stored bytes", limits.bytes, before.1, after.1)]
+    {
+        if limit > 0 && after > limit && after > before {
+            return Err(CommitError::LimitReached { what, limit });
+        }
+    }
+    Ok(())
 }
 
 /// An error with its causes, for the one place that logs it.
