@@ -307,9 +307,10 @@ impl Committer {
             }
         }
         for (reply, answer) in group.replies {
-            let answer = match (&outcome, answer) {
-                (Err(error), Ok(_)) => Err(CommitError::Engine(error.clone())),
-                (_, answer) => answer,
+            // A refusal may be due to a change of this group that has not happened either.
+            let answer = match &outcome {
+                Err(error) => Err(CommitError::Engine(error.clone())),
+                Ok(()) => answer,
             };
             reply.send(answer).ok();
         }
