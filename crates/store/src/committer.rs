@@ -478,7 +478,11 @@ impl Committer {
                         (self.seal_overlay(group, &source, revision)?, source.version_offset)
                     }
                     ForkSource::Layer(layer) => {
-                        (self.layer(group, layer).ok_or_else(|| CommitError::NoLayer(layer.clone()))?, 0)
+                        let id =
+                            self.layer(group, layer).ok_or_else(|| CommitError::NoLayer(layer.clone()))?;
+                        // The layer's own space only carries its name: forks stand on what is below it, so that
+                        // layers of layers do not deepen the stack.
+                        (self.space(group, id).row.parent.unwrap_or(id), 0)
                     }
                 };
                 let id = PlaneId(revision.0);
