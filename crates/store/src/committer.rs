@@ -46,6 +46,7 @@ pub(crate) enum Job {
         reply: oneshot::Sender<()>,
     },
     Tick,
+    /// Nothing but a knock: the store is closing.
     Stop,
 }
 
@@ -238,6 +239,10 @@ impl Committer {
     /// Runs until told to stop or until nobody can send any more.
     pub(crate) fn run(mut self, mut queue: mpsc::Receiver<Job>) {
         loop {
+            if self.shared.is_closing() {
+                // What is queued is still done; the loop ends when it is.
+                queue.close();
+            }
             let first = if self.has_chores() {
                 match queue.try_recv() {
                     Ok(job) => Some(job),
@@ -251,9 +256,7 @@ impl Committer {
                 queue.blocking_recv()
             };
             let Some(first) = first else { return };
-            if self.run_group(first, &mut queue) {
-                return;
-            }
+            self.run_group(first, &mut queue);
             // Under unbroken load the chores still get their turn, a little after each group.
             if self.has_chores() {
                 self.do_chore();
@@ -261,12 +264,11 @@ impl Committer {
         }
     }
 
-    /// Commits the first job and what waits behind it. True when told to stop.
-    fn run_group(&mut self, first: Job, queue: &mut mpsc::Receiver<Job>) -> bool {
+    /// Commits the first job and what waits behind it.
+    fn run_group(&mut self, first: Job, queue: &mut mpsc::Receiver<Job>) {
         let mut group = self.new_group();
         let mut next = Some(first);
         let mut taken = 0;
-        let mut stop = false;
         while let Some(job) = next.take() {
             match job {
                 Job::Commit { change, reply } => {
@@ -281,15 +283,14 @@ impl Committer {
                 }
                 Job::Settle { reply } => self.settling.push(reply),
                 Job::Tick => self.tick(),
-                Job::Stop => stop = true,
+                Job::Stop => {}
             }
             taken += 1;
-            if taken < GROUP_LEN_MAX && !stop {
+            if taken < GROUP_LEN_MAX {
                 next = queue.try_recv().ok();
             }
         }
         self.finish(group).ok();
-        stop
     }
 
     /// Makes a group durable, then visible, then answers.

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -69,6 +69,7 @@ pub(crate) struct Shared {
     applied: AtomicU64,
     delivered: AtomicU64,
     compacted: AtomicU64,
+    closing: AtomicBool,
 }
 
 impl std::fmt::Debug for Shared {
@@ -190,6 +191,7 @@ impl Store {
             applied: AtomicU64::new(recovered.current.0),
             delivered: AtomicU64::new(recovered.current.0),
             compacted: AtomicU64::new(recovered.compacted.0),
+            closing: AtomicBool::new(false),
         });
         let mut committer = Committer::new(engine, shared.clone(), &options, recovered)?;
         committer.ensure_base(digest, || base(&|name| shared.resource_id(name)))?;
@@ -346,6 +348,8 @@ impl Store {
         self.shared.feed.end_all();
         let thread = self.committer.lock().take();
         if let Some(thread) = thread {
+            // The flag before the knock: a committer that is too busy to take the knock finds the flag.
+            self.shared.closing.store(true, Ordering::Release);
             self.jobs.try_send(Job::Stop).ok();
             thread.join().ok();
         }
@@ -385,6 +389,10 @@ impl Shared {
 
     pub(crate) fn set_compacted(&self, revision: Revision) {
         self.compacted.fetch_max(revision.0, Ordering::AcqRel);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
     }
 
     pub(crate) fn resource_id(&self, name: &GroupResource) -> ResourceId {
