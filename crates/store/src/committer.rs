@@ -29,7 +29,7 @@ const GROUP_LEN_MAX: usize = 256;
 /// Parents a plane may have: reads look through them one by one.
 const STACK_LEN_MAX: usize = 24;
 /// The log entries of a layer belong to no plane.
-const NO_PLANE: PlaneId = PlaneId(0);
+pub(crate) const NO_PLANE: PlaneId = PlaneId(0);
 const TICK: Duration = Duration::from_secs(1);
 
 pub(crate) enum Job {

@@ -309,7 +309,12 @@ impl Store {
         if after < compacted {
             return Err(WatchError::Compacted { compacted });
         }
-        Ok(Watch::start(self.shared.clone(), scope, after))
+        let watch = Watch::start(self.shared.clone(), scope, after);
+        // Looked for again after subscribing: nobody would end the watch of a plane deleted in between.
+        match scope {
+            WatchScope::Collection(plane, _) if self.plane_by_id(plane).is_none() => Err(WatchError::Ended),
+            _ => Ok(watch),
+        }
     }
 
     /// Ends the watches on one collection, because what it serves has changed or is gone.
