@@ -321,7 +321,6 @@ impl Committer {
     fn publish(&mut self, group: &mut Group) {
         let last = group.batch.last;
         self.current = last;
-        self.shared.set_applied(last);
         self.shared.resources.write().stored += group.batch.resources.len();
         for (id, space) in group.spaces.drain() {
             if space.row.state == SpaceState::Dropped {
@@ -358,12 +357,18 @@ impl Committer {
                 }
             }
         }
+        // Between the planes and the cache: see `Shared::applied`.
+        self.shared.set_applied(last);
+        let mut changes: HashMap<(PlaneId, ResourceId), Vec<CacheChange>> = HashMap::new();
         for event in &group.events {
             if let Some(name) = event.name() {
                 let change =
                     CacheChange { revision: event.revision, name: name.clone(), object: event.new.clone() };
-                self.shared.cache.change(event.plane, event.resource, change);
+                changes.entry((event.plane, event.resource)).or_default().push(change);
             }
+        }
+        for ((plane, resource), changes) in changes {
+            self.shared.cache.change(plane, resource, changes);
         }
         self.shared.cache.evict();
         self.shared.feed.remember(&group.events);
@@ -691,7 +696,7 @@ impl Committer {
         if let Some(decided) = group.objects.get(key) {
             return Ok(decided.clone());
         }
-        if let Lookup::Found(object) = self.shared.cache.get(key.plane, key.resource, &key.name) {
+        if let Lookup::Found(object, _) = self.shared.cache.get(key.plane, key.resource, &key.name) {
             return Ok(object);
         }
         let found = self.shared.find(&plane.stack, key.resource, &key.name, Revision::NEWEST);

@@ -65,7 +65,8 @@ pub(crate) struct Shared {
     pub(crate) planes: RwLock<PlaneTable>,
     pub(crate) resources: RwLock<ResourceTable>,
     current: watch::Sender<u64>,
-    /// Durable, perhaps not visible yet.
+    /// Durable, perhaps not visible yet. The planes are as of this revision or later; changes after it have not
+    /// reached the cache.
     applied: AtomicU64,
     delivered: AtomicU64,
     compacted: AtomicU64,
@@ -254,17 +255,19 @@ impl Store {
         name: &ObjectName,
     ) -> Result<Option<Arc<StoredObject>>, ReadError> {
         let warm = match self.shared.cache.get(plane.id, resource, name) {
-            Lookup::Found(object) => return Ok(object),
+            Lookup::Found(object, last_change) => {
+                self.shared.visible(last_change).await;
+                return Ok(object);
+            }
             Lookup::Cold => false,
             Lookup::Warm => true,
         };
         let (shared, plane, name) = (self.shared.clone(), plane.id, name.clone());
         run_blocking(move || {
-            let plane = shared.plane_now(plane)?;
             if warm {
-                shared.load(&plane, resource);
+                shared.load(&*shared.plane_now(plane)?, resource);
             }
-            Ok(shared.find(&plane.stack, resource, &name, Revision::NEWEST)?)
+            shared.at_current(plane, |plane, at| shared.find(&plane.stack, resource, &name, at))
         })
         .await
     }
@@ -281,20 +284,28 @@ impl Store {
         if let Some(snapshot) = self.shared.cache.snapshot(plane.id, query.resource)
             && let Some(page) = page_from_snapshot(&snapshot, current, &query)
         {
+            self.shared.visible(page.revision).await;
             return Ok(page);
         }
         let (shared, plane) = (self.shared.clone(), plane.id);
-        run_blocking(move || {
-            let plane = shared.plane_now(plane)?;
-            if query.at.is_none()
-                && let Some(snapshot) = shared.load(&plane, query.resource)
-                && let Some(page) = page_from_snapshot(&snapshot, current, &query)
-            {
-                return Ok(page);
-            }
-            shared.page_from_engine(&plane, &query)
+        let page = run_blocking(move || {
+            let Some(at) = query.at else {
+                let plane = shared.plane_now(plane)?;
+                if let Some(snapshot) = shared.load(&plane, query.resource)
+                    && let Some(page) = page_from_snapshot(&snapshot, current, &query)
+                {
+                    return Ok(page);
+                }
+                return shared.at_current(plane.id, |plane, at| shared.page_from_engine(plane, &query, at));
+            };
+            let page = shared.page_from_engine(&*shared.plane_now(plane)?, &query, at)?;
+            // Checked after reading: what was read counts only if it was not being removed meanwhile.
+            shared.check_kept(&*shared.plane_now(plane)?, at)?;
+            Ok(page)
         })
-        .await
+        .await?;
+        self.shared.visible(page.revision).await;
+        Ok(page)
     }
 
     /// Watches changes after a revision.
@@ -419,6 +430,33 @@ impl Shared {
         self.planes.read().by_id.get(&plane).cloned().ok_or(ReadError::NoPlane)
     }
 
+    /// Waits until a commit that a reader has found in the cache is visible to all: reads never go back. That is
+    /// in a moment, because the commit is durable already.
+    async fn visible(&self, revision: Revision) {
+        if self.current() < revision {
+            self.current.subscribe().wait_for(|current| *current >= revision.0).await.ok();
+        }
+    }
+
+    /// Reads the newest visible state of a plane from the engine.
+    fn at_current<T>(
+        &self,
+        plane: PlaneId,
+        read: impl Fn(&Plane, Revision) -> Result<T, EngineError>,
+    ) -> Result<T, ReadError> {
+        loop {
+            // The revision before the plane: a fork in between gives the plane one more space, which then hides
+            // nothing; the other way around, what is written to that space would be missed.
+            let at = self.current();
+            let answer = read(&*self.plane_now(plane)?, at)?;
+            // Checked after reading: what was read counts only if it was not being removed meanwhile. The plane
+            // may be gone; history may be gone too, but then there is a newer state.
+            if self.check_kept(&*self.plane_now(plane)?, at).is_ok() {
+                return Ok(answer);
+            }
+        }
+    }
+
     fn check_kept(&self, plane: &Plane, at: Revision) -> Result<(), ReadError> {
         let compacted = self.compacted().max(plane.floor);
         if at < compacted { Err(ReadError::Compacted { at, compacted }) } else { Ok(()) }
@@ -450,7 +488,10 @@ impl Shared {
         }
         let mut left = self.cache.collection_bytes_max();
         let mut objects = OrdMap::new();
-        let mut merge = StackScan::new(self, &plane.stack, resource, None, None, Revision::NEWEST);
+        // Read after the load began: later changes are kept aside. Should some of them be compacted away before
+        // the scan gets there, they are still applied on top of it.
+        let at = Revision(self.applied.load(Ordering::Acquire));
+        let mut merge = StackScan::new(self, &plane.stack, resource, None, None, at);
         let complete = loop {
             match merge.next() {
                 Ok(Some(object)) => match left.checked_sub(object.record.len()) {
@@ -464,16 +505,19 @@ impl Shared {
                 Err(_) => break false,
             }
         };
-        let applied = Revision(self.applied.load(Ordering::Acquire));
         // The plane may have been deleted or forked meanwhile: then this stack is no longer its stack.
         let same = |now: &Arc<Plane>| now.stack == plane.stack;
         let still = self.planes.read().by_id.get(&plane.id).is_some_and(same);
-        self.cache.end_load(plane.id, resource, (complete && still).then_some(objects), applied);
+        self.cache.end_load(plane.id, resource, (complete && still).then_some(objects), at);
         self.cache.snapshot(plane.id, resource)
     }
 
-    fn page_from_engine(&self, plane: &Plane, query: &ListQuery) -> Result<ListPage, ReadError> {
-        let at = query.at.unwrap_or_else(|| self.current());
+    fn page_from_engine(
+        &self,
+        plane: &Plane,
+        query: &ListQuery,
+        at: Revision,
+    ) -> Result<ListPage, EngineError> {
         let namespace = query.namespace.as_deref();
         let mut scan = StackScan::new(self, &plane.stack, query.resource, namespace, query.after.clone(), at);
         let mut page = ListPage { revision: at, objects: Vec::new(), more: false, remaining: None };
@@ -494,8 +538,6 @@ impl Shared {
             }
             page.remaining = Some(remaining);
         }
-        // Checked after reading: what was read counts only if it was not being compacted away meanwhile.
-        self.check_kept(plane, at)?;
         Ok(page)
     }
 }
