@@ -23,6 +23,8 @@ const LOADING_CHANGES_MAX: usize = 10_000;
 const COLD_LEN_MAX: usize = 16_384;
 /// Memory an object costs beside its record.
 const OBJECT_OVERHEAD: usize = 200;
+/// Memory a loaded collection costs, even an empty one: without it empty collections would be free, and kept forever.
+const COLLECTION_OVERHEAD: usize = 400;
 const SHARDS: usize = 16;
 
 type CollectionKey = (PlaneId, ResourceId);
@@ -157,7 +159,7 @@ impl Cache {
         let mut shard = self.shard((plane, resource)).write();
         let Some(Slot::Loading { changes }) = shard.remove(&(plane, resource)) else { return };
         let (Some(objects), Some(changes)) = (objects, changes) else { return };
-        let mut total = objects.values().map(|object| weight(object)).sum();
+        let mut total = COLLECTION_OVERHEAD + objects.values().map(|object| weight(object)).sum::<usize>();
         let mut snapshot = Snapshot { objects, last_change: loaded_at };
         for change in changes.into_iter().filter(|change| change.revision > loaded_at) {
             apply(&mut snapshot, &mut total, change);
@@ -259,4 +261,22 @@ fn apply(snapshot: &mut Snapshot, bytes: &mut usize, change: CacheChange) {
         *bytes -= weight(&before);
     }
     snapshot.last_change = snapshot.last_change.max(change.revision);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_collections_are_evicted_too() {
+        let cache = Cache::new(10 * COLLECTION_OVERHEAD);
+        for plane in 0..1_000 {
+            let (plane, resource) = (PlaneId(plane), ResourceId(0));
+            assert!(cache.begin_load(plane, resource));
+            cache.end_load(plane, resource, Some(OrdMap::new()), Revision(1));
+        }
+        let slots: usize = cache.shards.iter().map(|shard| shard.read().len()).sum();
+        assert!(slots <= 10, "{slots} collections");
+        assert!(cache.snapshot(PlaneId(999), ResourceId(0)).is_some(), "the newest stays");
+    }
 }
