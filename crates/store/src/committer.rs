@@ -94,6 +94,8 @@ struct History {
     keep: Duration,
     len_min: u64,
     floor: Revision,
+    /// How far the engine has got.
+    compacted: Revision,
 }
 
 /// What one group has decided so far. Dropped whole when the engine fails.
@@ -131,6 +133,7 @@ impl Committer {
                 keep: options.history,
                 len_min: options.history_len_min,
                 floor: recovered.compacted,
+                compacted: recovered.compacted,
             },
             settling: Vec::new(),
             chores_paused: false,
@@ -744,16 +747,13 @@ impl Committer {
     fn has_chores(&self) -> bool {
         let some = !self.dropping.is_empty()
             || !self.settling.is_empty()
-            || self.history.floor > self.shared.compacted();
+            || self.history.floor > self.history.compacted;
         some && !self.chores_paused
     }
 
     fn do_chore(&mut self) {
-        if self.history.floor > self.shared.compacted() {
-            // Readers are told before anything disappears, so that nobody trusts half a history.
-            let floor = self.history.floor;
-            self.shared.set_compacted(floor);
-            if let Err(error) = self.compact_engine(floor) {
+        if self.history.floor > self.history.compacted {
+            if let Err(error) = self.compact_a_little() {
                 tracing::error!(error = %chain(&error), "compaction failed");
                 self.chores_paused = true;
             }
@@ -776,13 +776,17 @@ impl Committer {
     }
 
     fn compact_fully(&mut self) -> Result<(), CommitError> {
-        let floor = self.history.floor;
-        self.shared.set_compacted(floor);
-        self.compact_engine(floor).map_err(|error| CommitError::Engine(Arc::new(error)))
+        while self.history.floor > self.history.compacted {
+            self.compact_a_little().map_err(|error| CommitError::Engine(Arc::new(error)))?;
+        }
+        Ok(())
     }
 
-    fn compact_engine(&mut self, floor: Revision) -> Result<(), EngineError> {
-        while self.engine.compact(floor)? < floor {}
+    fn compact_a_little(&mut self) -> Result<(), EngineError> {
+        let floor = self.history.floor;
+        // Readers are told before anything disappears, so that nobody trusts half a history.
+        self.shared.set_compacted(floor);
+        self.history.compacted = self.engine.compact(floor)?;
         Ok(())
     }
 

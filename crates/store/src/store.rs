@@ -172,6 +172,12 @@ impl Store {
         base: impl FnOnce(&dyn Fn(&GroupResource) -> ResourceId) -> Vec<(ResourceId, ObjectName, Record)>,
     ) -> Result<Arc<Store>, EngineError> {
         let recovered = engine.recover()?;
+        if recovered.compacted > recovered.current {
+            return Err(EngineError::Damaged(format!(
+                "history is forgotten up to {}, but ends at {}",
+                recovered.compacted, recovered.current
+            )));
+        }
         let mut resources = ResourceTable::default();
         for (id, name) in &recovered.resources {
             if id.0 as usize != resources.names.len() {
