@@ -236,7 +236,6 @@ impl Cache {
 
     fn shard(&self, (plane, resource): CollectionKey) -> &RwLock<HashMap<CollectionKey, Slot>> {
         let mixed = (plane.0 ^ (u64::from(resource.0) << 17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        #[expect(clippy::cast_possible_truncation, reason = "only the top bits choose")]
         &self.shards[(mixed >> 60) as usize % SHARDS]
     }
 

@@ -32,10 +32,12 @@ const STACK_LEN_MAX: usize = 24;
 pub(crate) const NO_PLANE: PlaneId = PlaneId(0);
 const TICK: Duration = Duration::from_secs(1);
 
+type Answer = Result<Committed, CommitError>;
+
 pub(crate) enum Job {
     Commit {
         change: Change,
-        reply: oneshot::Sender<Result<Committed, CommitError>>,
+        reply: oneshot::Sender<Answer>,
     },
     Compact {
         floor: Revision,
@@ -110,7 +112,7 @@ struct Group {
     usage: HashMap<PlaneId, (u64, u64)>,
     spaces: HashMap<SpaceId, Space>,
     layers: HashMap<SmolStr, Option<SpaceId>>,
-    replies: Vec<(oneshot::Sender<Result<Committed, CommitError>>, Result<Committed, CommitError>)>,
+    replies: Vec<(oneshot::Sender<Answer>, Answer)>,
 }
 
 impl Committer {
