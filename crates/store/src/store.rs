@@ -271,7 +271,7 @@ impl Store {
         let (shared, plane, name) = (self.shared.clone(), plane.id, name.clone());
         run_blocking(move || {
             if warm {
-                shared.load(&*shared.plane_now(plane)?, resource);
+                shared.load(plane, resource);
             }
             shared.at_current(plane, |plane, at| shared.find(&plane.stack, resource, &name, at))
         })
@@ -296,13 +296,12 @@ impl Store {
         let (shared, plane) = (self.shared.clone(), plane.id);
         let page = run_blocking(move || {
             let Some(at) = query.at else {
-                let plane = shared.plane_now(plane)?;
-                if let Some(snapshot) = shared.load(&plane, query.resource)
+                if let Some(snapshot) = shared.load(plane, query.resource)
                     && let Some(page) = page_from_snapshot(&snapshot, current, &query)
                 {
                     return Ok(page);
                 }
-                return shared.at_current(plane.id, |plane, at| shared.page_from_engine(plane, &query, at));
+                return shared.at_current(plane, |plane, at| shared.page_from_engine(plane, &query, at));
             };
             let page = shared.page_from_engine(&*shared.plane_now(plane)?, &query, at)?;
             // Checked after reading: what was read counts only if it was not being removed meanwhile.
@@ -488,34 +487,39 @@ impl Shared {
     }
 
     /// Brings a collection into the cache, unless it is too large or somebody else is at it.
-    fn load(&self, plane: &Plane, resource: ResourceId) -> Option<Snapshot> {
-        if !self.cache.begin_load(plane.id, resource) {
-            return self.cache.snapshot(plane.id, resource);
+    fn load(&self, plane: PlaneId, resource: ResourceId) -> Option<Snapshot> {
+        if !self.cache.begin_load(plane, resource) {
+            return self.cache.snapshot(plane, resource);
         }
+        // Read after the load began: later changes are kept aside. Should some of them be compacted away before
+        // the scan gets there, they are still applied on top of it. The plane comes after the revision, so that
+        // its stack has every space written up to it.
+        let at = Revision(self.applied.load(Ordering::Acquire));
+        let objects = match self.plane_now(plane) {
+            Ok(plane) => self.load_objects(&plane, resource, at),
+            Err(_) => None,
+        };
+        // A plane deleted meanwhile was perhaps read while it was being removed.
+        let objects = objects.filter(|_| self.plane_now(plane).is_ok());
+        self.cache.end_load(plane, resource, objects, at);
+        self.cache.snapshot(plane, resource)
+    }
+
+    /// A whole collection, unless it is too large for the cache or cannot be read.
+    fn load_objects(
+        &self,
+        plane: &Plane,
+        resource: ResourceId,
+        at: Revision,
+    ) -> Option<OrdMap<ObjectName, Arc<StoredObject>>> {
         let mut left = self.cache.collection_bytes_max();
         let mut objects = OrdMap::new();
-        // Read after the load began: later changes are kept aside. Should some of them be compacted away before
-        // the scan gets there, they are still applied on top of it.
-        let at = Revision(self.applied.load(Ordering::Acquire));
-        let mut merge = StackScan::new(self, &plane.stack, resource, None, None, at);
-        let complete = loop {
-            match merge.next() {
-                Ok(Some(object)) => match left.checked_sub(object.record.len()) {
-                    Some(rest) => {
-                        left = rest;
-                        objects.insert(object.name.clone(), object);
-                    }
-                    None => break false,
-                },
-                Ok(None) => break true,
-                Err(_) => break false,
-            }
-        };
-        // The plane may have been deleted or forked meanwhile: then this stack is no longer its stack.
-        let same = |now: &Arc<Plane>| now.stack == plane.stack;
-        let still = self.planes.read().by_id.get(&plane.id).is_some_and(same);
-        self.cache.end_load(plane.id, resource, (complete && still).then_some(objects), at);
-        self.cache.snapshot(plane.id, resource)
+        let mut scan = StackScan::new(self, &plane.stack, resource, None, None, at);
+        while let Some(object) = scan.next().ok()? {
+            left = left.checked_sub(object.record.len())?;
+            objects.insert(object.name.clone(), object);
+        }
+        Some(objects)
     }
 
     fn page_from_engine(
