@@ -209,7 +209,7 @@ impl ClientWatch {
 
     /// A bookmark, if there is progress to tell and nothing is waiting to be told.
     pub fn bookmark(&mut self) -> Option<WatchItem> {
-        let progress = self.watch.as_ref().ok()?.progress()?;
+        let progress = self.watch.as_mut().ok()?.progress()?;
         let version = self.context.plane.resource_version(progress);
         if !self.bookmarks || self.initial.len() > 0 || version <= self.last_bookmark {
             return None;

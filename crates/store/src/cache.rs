@@ -23,6 +23,8 @@ const LOADING_CHANGES_MAX: usize = 10_000;
 const COLD_LEN_MAX: usize = 16_384;
 /// Memory an object costs beside its record.
 const OBJECT_OVERHEAD: usize = 200;
+/// Memory a loaded collection costs, even an empty one: without it empty collections would be free, and kept forever.
+const COLLECTION_OVERHEAD: usize = 400;
 const SHARDS: usize = 16;
 
 type CollectionKey = (PlaneId, ResourceId);
@@ -46,15 +48,13 @@ pub(crate) struct Cache {
 #[derive(Debug)]
 enum Slot {
     /// Not here; single reads are counted.
-    Cold {
-        gets: AtomicU64,
-    },
+    Cold { gets: AtomicU64 },
     /// Being read from the engine; changes that arrive meanwhile wait here. `None` after too many.
-    Loading {
-        changes: Option<Vec<CacheChange>>,
-    },
+    Loading { changes: Option<Vec<CacheChange>> },
     Loaded {
         snapshot: Snapshot,
+        /// The revision it was read at: changes up to it are in it already.
+        loaded_at: Revision,
         bytes: usize,
         used: AtomicU64,
     },
@@ -69,7 +69,8 @@ pub(crate) struct CacheChange {
 
 /// What a single read finds.
 pub(crate) enum Lookup {
-    Found(Option<Arc<StoredObject>>),
+    /// The object, and the newest change that can have made it so.
+    Found(Option<Arc<StoredObject>>, Revision),
     Cold,
     /// Cold, but read often enough to be worth loading.
     Warm,
@@ -99,7 +100,7 @@ impl Cache {
         match shard.get(&(plane, resource)) {
             Some(Slot::Loaded { snapshot, used, .. }) => {
                 used.store(self.tick(), Ordering::Relaxed);
-                Lookup::Found(snapshot.objects.get(name).cloned())
+                Lookup::Found(snapshot.objects.get(name).cloned(), snapshot.last_change)
             }
             Some(Slot::Loading { .. }) => Lookup::Cold,
             Some(Slot::Cold { gets }) => {
@@ -146,46 +147,49 @@ impl Cache {
         }
     }
 
-    /// Ends a load: `Some` with what the scan at the newest revision found, `None` when it failed or is too large.
-    /// `applied` is the newest revision the scan can have seen, deletions included.
+    /// Ends a load: `Some` with what the scan found, `None` when it failed or is too large. `loaded_at` is the
+    /// revision of the scan, read after the load began.
     pub(crate) fn end_load(
         &self,
         plane: PlaneId,
         resource: ResourceId,
         objects: Option<OrdMap<ObjectName, Arc<StoredObject>>>,
-        applied: Revision,
+        loaded_at: Revision,
     ) {
         let mut shard = self.shard((plane, resource)).write();
         let Some(Slot::Loading { changes }) = shard.remove(&(plane, resource)) else { return };
         let (Some(objects), Some(changes)) = (objects, changes) else { return };
-        let mut total = objects.values().map(|object| weight(object)).sum();
-        let mut snapshot = Snapshot { objects, last_change: applied };
-        for change in changes {
+        let mut total = COLLECTION_OVERHEAD + objects.values().map(|object| weight(object)).sum::<usize>();
+        let mut snapshot = Snapshot { objects, last_change: loaded_at };
+        for change in changes.into_iter().filter(|change| change.revision > loaded_at) {
             apply(&mut snapshot, &mut total, change);
         }
         self.bytes.fetch_add(total, Ordering::Relaxed);
         let used = AtomicU64::new(self.tick());
-        shard.insert((plane, resource), Slot::Loaded { snapshot, bytes: total, used });
+        shard.insert((plane, resource), Slot::Loaded { snapshot, loaded_at, bytes: total, used });
         drop(shard);
         self.evict();
     }
 
-    /// Takes a committed change in. Only the committer calls this, in revision order.
-    pub(crate) fn change(&self, plane: PlaneId, resource: ResourceId, change: CacheChange) {
+    /// Takes all of a group's changes to a collection in, at once: no reader may see half a commit. Only the
+    /// committer calls this, in revision order.
+    pub(crate) fn change(&self, plane: PlaneId, resource: ResourceId, changes: Vec<CacheChange>) {
         let mut shard = self.shard((plane, resource)).write();
         match shard.get_mut(&(plane, resource)) {
-            Some(Slot::Loaded { snapshot, bytes, .. }) => {
+            Some(Slot::Loaded { snapshot, loaded_at, bytes, .. }) => {
                 let before = *bytes;
-                apply(snapshot, bytes, change);
+                for change in changes.into_iter().filter(|change| change.revision > *loaded_at) {
+                    apply(snapshot, bytes, change);
+                }
                 let after = *bytes;
                 self.bytes.fetch_add(after, Ordering::Relaxed);
                 self.bytes.fetch_sub(before, Ordering::Relaxed);
             }
-            Some(Slot::Loading { changes }) => {
-                if let Some(waiting) = changes {
-                    waiting.push(change);
+            Some(Slot::Loading { changes: kept }) => {
+                if let Some(waiting) = kept {
+                    waiting.extend(changes);
                     if waiting.len() > LOADING_CHANGES_MAX {
-                        *changes = None;
+                        *kept = None;
                     }
                 }
             }
@@ -232,7 +236,6 @@ impl Cache {
 
     fn shard(&self, (plane, resource): CollectionKey) -> &RwLock<HashMap<CollectionKey, Slot>> {
         let mixed = (plane.0 ^ (u64::from(resource.0) << 17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        #[expect(clippy::cast_possible_truncation, reason = "only the top bits choose")]
         &self.shards[(mixed >> 60) as usize % SHARDS]
     }
 
@@ -246,10 +249,6 @@ fn weight(object: &StoredObject) -> usize {
 }
 
 fn apply(snapshot: &mut Snapshot, bytes: &mut usize, change: CacheChange) {
-    // A load's scan may have seen this change already, or a later one.
-    if snapshot.objects.get(&change.name).is_some_and(|own| own.revision >= change.revision) {
-        return;
-    }
     let before = match &change.object {
         Some(object) => {
             *bytes += weight(object);
@@ -261,4 +260,22 @@ fn apply(snapshot: &mut Snapshot, bytes: &mut usize, change: CacheChange) {
         *bytes -= weight(&before);
     }
     snapshot.last_change = snapshot.last_change.max(change.revision);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_collections_are_evicted_too() {
+        let cache = Cache::new(10 * COLLECTION_OVERHEAD);
+        for plane in 0..1_000 {
+            let (plane, resource) = (PlaneId(plane), ResourceId(0));
+            assert!(cache.begin_load(plane, resource));
+            cache.end_load(plane, resource, Some(OrdMap::new()), Revision(1));
+        }
+        let slots: usize = cache.shards.iter().map(|shard| shard.read().len()).sum();
+        assert!(slots <= 10, "{slots} collections");
+        assert!(cache.snapshot(PlaneId(999), ResourceId(0)).is_some(), "the newest stays");
+    }
 }

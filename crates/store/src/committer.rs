@@ -29,13 +29,15 @@ const GROUP_LEN_MAX: usize = 256;
 /// Parents a plane may have: reads look through them one by one.
 const STACK_LEN_MAX: usize = 24;
 /// The log entries of a layer belong to no plane.
-const NO_PLANE: PlaneId = PlaneId(0);
+pub(crate) const NO_PLANE: PlaneId = PlaneId(0);
 const TICK: Duration = Duration::from_secs(1);
+
+type Answer = Result<Committed, CommitError>;
 
 pub(crate) enum Job {
     Commit {
         change: Change,
-        reply: oneshot::Sender<Result<Committed, CommitError>>,
+        reply: oneshot::Sender<Answer>,
     },
     Compact {
         floor: Revision,
@@ -46,6 +48,7 @@ pub(crate) enum Job {
         reply: oneshot::Sender<()>,
     },
     Tick,
+    /// Nothing but a knock: the store is closing.
     Stop,
 }
 
@@ -93,6 +96,8 @@ struct History {
     keep: Duration,
     len_min: u64,
     floor: Revision,
+    /// How far the engine has got.
+    compacted: Revision,
 }
 
 /// What one group has decided so far. Dropped whole when the engine fails.
@@ -107,7 +112,7 @@ struct Group {
     usage: HashMap<PlaneId, (u64, u64)>,
     spaces: HashMap<SpaceId, Space>,
     layers: HashMap<SmolStr, Option<SpaceId>>,
-    replies: Vec<(oneshot::Sender<Result<Committed, CommitError>>, Result<Committed, CommitError>)>,
+    replies: Vec<(oneshot::Sender<Answer>, Answer)>,
 }
 
 impl Committer {
@@ -130,6 +135,7 @@ impl Committer {
                 keep: options.history,
                 len_min: options.history_len_min,
                 floor: recovered.compacted,
+                compacted: recovered.compacted,
             },
             settling: Vec::new(),
             chores_paused: false,
@@ -238,6 +244,10 @@ impl Committer {
     /// Runs until told to stop or until nobody can send any more.
     pub(crate) fn run(mut self, mut queue: mpsc::Receiver<Job>) {
         loop {
+            if self.shared.is_closing() {
+                // What is queued is still done; the loop ends when it is.
+                queue.close();
+            }
             let first = if self.has_chores() {
                 match queue.try_recv() {
                     Ok(job) => Some(job),
@@ -251,9 +261,7 @@ impl Committer {
                 queue.blocking_recv()
             };
             let Some(first) = first else { return };
-            if self.run_group(first, &mut queue) {
-                return;
-            }
+            self.run_group(first, &mut queue);
             // Under unbroken load the chores still get their turn, a little after each group.
             if self.has_chores() {
                 self.do_chore();
@@ -261,12 +269,11 @@ impl Committer {
         }
     }
 
-    /// Commits the first job and what waits behind it. True when told to stop.
-    fn run_group(&mut self, first: Job, queue: &mut mpsc::Receiver<Job>) -> bool {
+    /// Commits the first job and what waits behind it.
+    fn run_group(&mut self, first: Job, queue: &mut mpsc::Receiver<Job>) {
         let mut group = self.new_group();
         let mut next = Some(first);
         let mut taken = 0;
-        let mut stop = false;
         while let Some(job) = next.take() {
             match job {
                 Job::Commit { change, reply } => {
@@ -281,15 +288,14 @@ impl Committer {
                 }
                 Job::Settle { reply } => self.settling.push(reply),
                 Job::Tick => self.tick(),
-                Job::Stop => stop = true,
+                Job::Stop => {}
             }
             taken += 1;
-            if taken < GROUP_LEN_MAX && !stop {
+            if taken < GROUP_LEN_MAX {
                 next = queue.try_recv().ok();
             }
         }
         self.finish(group).ok();
-        stop
     }
 
     /// Makes a group durable, then visible, then answers.
@@ -307,9 +313,10 @@ impl Committer {
             }
         }
         for (reply, answer) in group.replies {
-            let answer = match (&outcome, answer) {
-                (Err(error), Ok(_)) => Err(CommitError::Engine(error.clone())),
-                (_, answer) => answer,
+            // A refusal may be due to a change of this group that has not happened either.
+            let answer = match &outcome {
+                Err(error) => Err(CommitError::Engine(error.clone())),
+                Ok(()) => answer,
             };
             reply.send(answer).ok();
         }
@@ -319,7 +326,6 @@ impl Committer {
     fn publish(&mut self, group: &mut Group) {
         let last = group.batch.last;
         self.current = last;
-        self.shared.set_applied(last);
         self.shared.resources.write().stored += group.batch.resources.len();
         for (id, space) in group.spaces.drain() {
             if space.row.state == SpaceState::Dropped {
@@ -356,12 +362,18 @@ impl Committer {
                 }
             }
         }
+        // Between the planes and the cache: see `Shared::applied`.
+        self.shared.set_applied(last);
+        let mut changes: HashMap<(PlaneId, ResourceId), Vec<CacheChange>> = HashMap::new();
         for event in &group.events {
             if let Some(name) = event.name() {
                 let change =
                     CacheChange { revision: event.revision, name: name.clone(), object: event.new.clone() };
-                self.shared.cache.change(event.plane, event.resource, change);
+                changes.entry((event.plane, event.resource)).or_default().push(change);
             }
+        }
+        for ((plane, resource), changes) in changes {
+            self.shared.cache.change(plane, resource, changes);
         }
         self.shared.cache.evict();
         self.shared.feed.remember(&group.events);
@@ -382,16 +394,23 @@ impl Committer {
         }
         let mut planned = Vec::with_capacity(change.writes.len());
         let mut usage: HashMap<PlaneId, (u64, u64)> = HashMap::new();
+        let mut keys = hashbrown::HashSet::with_capacity(change.writes.len());
         for write in &change.writes {
             let Write { key, record, expect } = write;
             let plane = self.plane(group, key.plane).ok_or(CommitError::NoPlane)?;
+            if matches!(&change.plane, Some(PlaneChange::Delete { plane }) if *plane == key.plane) {
+                return Err(CommitError::NoPlane);
+            }
             let found = self.latest(group, key)?;
             check(key, *expect, found.as_ref())?;
+            if !keys.insert(key) {
+                // One revision has one version of an object.
+                return Err(CommitError::Conflict { key: key.clone(), found });
+            }
             if found.is_none() && record.is_none() {
                 continue;
             }
             let (objects, bytes) = usage.entry(key.plane).or_insert_with(|| group.usage_of(&plane));
-            let (objects_before, bytes_before) = (*objects, *bytes);
             if let Some(found) = &found {
                 *objects = objects.saturating_sub(1);
                 *bytes = bytes.saturating_sub(found.record.len() as u64);
@@ -400,15 +419,12 @@ impl Committer {
                 *objects += 1;
                 *bytes += record.len() as u64;
             }
-            // Only growth is refused: a plane over its limit can always be cleaned up.
-            let Limits { objects: objects_max, bytes: bytes_max, .. } = plane.limits;
-            if objects_max > 0 && *objects > objects_max && *objects > objects_before {
-                return Err(CommitError::LimitReached { what: "objects", limit: objects_max });
-            }
-            if bytes_max > 0 && *bytes > bytes_max && *bytes > bytes_before {
-                return Err(CommitError::LimitReached { what: "stored bytes", limit: bytes_max });
-            }
             planned.push((write, plane, found));
+        }
+        for (id, after) in &usage {
+            if let Some(plane) = self.plane(group, *id) {
+                check_limits(plane.limits, group.usage_of(&plane), *after)?;
+            }
         }
         // Object writes cannot fail any more, and a plane change fails before it touches the group.
         let revision = self.next_revision(group);
@@ -473,7 +489,11 @@ impl Committer {
                         (self.seal_overlay(group, &source, revision)?, source.version_offset)
                     }
                     ForkSource::Layer(layer) => {
-                        (self.layer(group, layer).ok_or_else(|| CommitError::NoLayer(layer.clone()))?, 0)
+                        let id =
+                            self.layer(group, layer).ok_or_else(|| CommitError::NoLayer(layer.clone()))?;
+                        // The layer's own space only carries its name: forks stand on what is below it, so that
+                        // layers of layers do not deepen the stack.
+                        (self.space(group, id).row.parent.unwrap_or(id), 0)
                     }
                 };
                 let id = PlaneId(revision.0);
@@ -676,13 +696,14 @@ impl Committer {
 
     /// The newest version of an object, this group's own decisions included.
     fn latest(&self, group: &Group, key: &Key) -> Result<Option<Arc<StoredObject>>, CommitError> {
+        // The plane first: when this group deletes it, its objects are still cached.
+        let plane = self.plane(group, key.plane).ok_or(CommitError::NoPlane)?;
         if let Some(decided) = group.objects.get(key) {
             return Ok(decided.clone());
         }
-        if let Lookup::Found(object) = self.shared.cache.get(key.plane, key.resource, &key.name) {
+        if let Lookup::Found(object, _) = self.shared.cache.get(key.plane, key.resource, &key.name) {
             return Ok(object);
         }
-        let plane = self.plane(group, key.plane).ok_or(CommitError::NoPlane)?;
         let found = self.shared.find(&plane.stack, key.resource, &key.name, Revision::NEWEST);
         found.map_err(|error| CommitError::Engine(Arc::new(error)))
     }
@@ -728,16 +749,13 @@ impl Committer {
     fn has_chores(&self) -> bool {
         let some = !self.dropping.is_empty()
             || !self.settling.is_empty()
-            || self.history.floor > self.shared.compacted();
+            || self.history.floor > self.history.compacted;
         some && !self.chores_paused
     }
 
     fn do_chore(&mut self) {
-        if self.history.floor > self.shared.compacted() {
-            // Readers are told before anything disappears, so that nobody trusts half a history.
-            let floor = self.history.floor;
-            self.shared.set_compacted(floor);
-            if let Err(error) = self.compact_engine(floor) {
+        if self.history.floor > self.history.compacted {
+            if let Err(error) = self.compact_a_little() {
                 tracing::error!(error = %chain(&error), "compaction failed");
                 self.chores_paused = true;
             }
@@ -760,13 +778,17 @@ impl Committer {
     }
 
     fn compact_fully(&mut self) -> Result<(), CommitError> {
-        let floor = self.history.floor;
-        self.shared.set_compacted(floor);
-        self.compact_engine(floor).map_err(|error| CommitError::Engine(Arc::new(error)))
+        while self.history.floor > self.history.compacted {
+            self.compact_a_little().map_err(|error| CommitError::Engine(Arc::new(error)))?;
+        }
+        Ok(())
     }
 
-    fn compact_engine(&mut self, floor: Revision) -> Result<(), EngineError> {
-        while self.engine.compact(floor)? < floor {}
+    fn compact_a_little(&mut self) -> Result<(), EngineError> {
+        let floor = self.history.floor;
+        // Readers are told before anything disappears, so that nobody trusts half a history.
+        self.shared.set_compacted(floor);
+        self.history.compacted = self.engine.compact(floor)?;
         Ok(())
     }
 
@@ -831,6 +853,18 @@ fn check(key: &Key, expect: Expect, found: Option<&Arc<StoredObject>>) -> Result
         (Expect::Absent, Some(_)) | (Expect::At(_), None) => false,
     };
     if holds { Ok(()) } else { Err(CommitError::Conflict { key: key.clone(), found: found.cloned() }) }
+}
+
+/// Only growth is refused, over the whole change: a plane over its limit can always be cleaned up.
+fn check_limits(limits: Limits, before: (u64, u64), after: (u64, u64)) -> Result<(), CommitError> {
+    for (what, limit, before, after) in
+        [("objects", limits.objects, before.0, after.0), ("stored bytes", limits.bytes, before.1, after.1)]
+    {
+        if limit > 0 && after > limit && after > before {
+            return Err(CommitError::LimitReached { what, limit });
+        }
+    }
+    Ok(())
 }
 
 /// An error with its causes, for the one place that logs it.

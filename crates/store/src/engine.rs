@@ -33,8 +33,9 @@ pub trait Engine: Send {
     /// Writes a batch: all of it or nothing, durable when this returns.
     fn apply(&mut self, batch: &Batch) -> Result<(), EngineError>;
 
-    /// Forgets versions that were already superseded at `floor`, and the log up to it. Does a bounded amount of
-    /// work a call and returns how far it got; `floor` when it is done.
+    /// Forgets versions that were already superseded at `floor`, deletions up to it that hide nothing in the spaces
+    /// below (those are sealed, so that cannot change), and the log up to it. Does a bounded amount of work a call
+    /// and returns how far it got; `floor` when it is done.
     fn compact(&mut self, floor: Revision) -> Result<Revision, EngineError>;
 
     /// Removes a bounded part of what a dropped space holds; true when nothing is left and its row is gone.

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use polder_model::PlaneId;
 use tokio::sync::broadcast;
 
+use crate::committer::NO_PLANE;
 use crate::engine::EngineError;
 use crate::key::{ObjectName, ResourceId, Revision};
 use crate::object::StoredObject;
@@ -82,7 +83,8 @@ impl WatchScope {
     fn covers(self, plane: PlaneId, resource: ResourceId) -> bool {
         match self {
             WatchScope::Collection(own_plane, own_resource) => (own_plane, own_resource) == (plane, resource),
-            WatchScope::Everything => true,
+            // The making of a base layer is in the log, but is no plane's change.
+            WatchScope::Everything => plane != NO_PLANE,
         }
     }
 }
@@ -110,6 +112,8 @@ pub(crate) struct Feed {
 struct Channels {
     collections: BTreeMap<(PlaneId, ResourceId), broadcast::Sender<Arc<Event>>>,
     everything: Option<broadcast::Sender<Arc<Event>>>,
+    /// The server stops: whoever comes now is told so at once.
+    ended: bool,
 }
 
 #[derive(Debug)]
@@ -181,10 +185,14 @@ impl Feed {
         let mut channels = self.channels.lock();
         channels.collections.clear();
         channels.everything = None;
+        channels.ended = true;
     }
 
     fn subscribe(&self, scope: WatchScope) -> broadcast::Receiver<Arc<Event>> {
         let mut channels = self.channels.lock();
+        if channels.ended {
+            return broadcast::Sender::new(1).subscribe();
+        }
         let channel = match scope {
             WatchScope::Collection(plane, resource) => channels
                 .collections
@@ -242,7 +250,8 @@ impl Watch {
         // Subscribe first, then read the current revision: an event published in between is in both, and is
         // dropped from the live side; the other order would lose it.
         let live = shared.feed.subscribe(scope);
-        let until = shared.current();
+        // Asked for the future, a watch passes over what comes until then.
+        let until = shared.current().max(after);
         Watch {
             shared,
             scope,
@@ -281,12 +290,22 @@ impl Watch {
     }
 
     /// The revision up to which everything that concerns this watch has been handed out; `None` while it is behind.
-    pub fn progress(&self) -> Option<Revision> {
+    pub fn progress(&mut self) -> Option<Revision> {
         // Read before looking at the channel: what had been delivered by then is in the channel or was taken out.
         let delivered = self.shared.delivered();
-        let replayed = self.backlog.is_empty() && self.replay_after >= self.replay_until;
-        let drained = self.live.as_ref().is_some_and(broadcast::Receiver::is_empty);
-        (replayed && drained).then_some(delivered.max(self.replay_until).max(self.position.0))
+        while self.backlog.is_empty() && self.replay_after >= self.replay_until {
+            match self.live.as_mut()?.try_recv() {
+                // A replay has covered it.
+                Ok(event) if event.revision <= self.replay_until => {}
+                Ok(event) => self.backlog.push_back(event),
+                Err(broadcast::error::TryRecvError::Lagged(_)) => self.fall_back(),
+                Err(broadcast::error::TryRecvError::Empty) => {
+                    return Some(delivered.max(self.replay_until).max(self.position.0));
+                }
+                Err(broadcast::error::TryRecvError::Closed) => return None,
+            }
+        }
+        None
     }
 
     fn deliver(&mut self, event: Arc<Event>) -> Arc<Event> {
@@ -308,7 +327,7 @@ impl Watch {
         } else {
             self.replay_after = self.replay_until;
         }
-        self.replay_until = self.shared.current();
+        self.replay_until = self.replay_until.max(self.shared.current());
     }
 
     async fn replay(&mut self) -> Result<(), WatchError> {
@@ -360,6 +379,10 @@ fn read_log(
         };
         let old = entry.previous.map_or(Ok(None), |(space, at)| find(space, at))?;
         let new = if entry.deleted { None } else { find(entry.space, entry.revision)? };
+        // The plane has been deleted and its space returned: there is nothing left to tell about.
+        if new.is_none() && (!entry.deleted || old.is_none()) {
+            continue;
+        }
         events.push_back(Arc::new(Event::new(entry.revision, entry.plane, entry.resource, old, new)));
     }
     // Checked last: what was read is only trusted if it was not being compacted away meanwhile.

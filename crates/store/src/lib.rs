@@ -10,6 +10,7 @@
 //! sees exactly the commits up to it.
 
 pub mod change;
+pub mod conformance;
 pub mod engine;
 pub mod key;
 pub mod memory;

@@ -18,16 +18,32 @@ pub struct MemoryEngine {
     state: Arc<RwLock<State>>,
 }
 
+type VersionsKey = (SpaceId, ResourceId, ObjectName);
+
 #[derive(Debug, Default)]
 struct State {
     current: Revision,
     compacted: Revision,
     /// All versions of an object, oldest first.
-    versions: BTreeMap<(SpaceId, ResourceId, ObjectName), Vec<Version>>,
+    versions: BTreeMap<VersionsKey, Vec<Version>>,
     log: Vec<LogEntry>,
     planes: BTreeMap<PlaneId, PlaneRow>,
     spaces: BTreeMap<SpaceId, SpaceRow>,
     resources: Vec<(ResourceId, GroupResource)>,
+}
+
+impl State {
+    /// Whether a space below knows an object.
+    fn is_below(&self, (space, resource, name): &VersionsKey) -> bool {
+        let mut below = self.spaces.get(space).and_then(|row| row.parent);
+        while let Some(space) = below {
+            if self.versions.contains_key(&(space, *resource, name.clone())) {
+                return true;
+            }
+            below = self.spaces.get(&space).and_then(|row| row.parent);
+        }
+        false
+    }
 }
 
 impl Engine for MemoryEngine {
@@ -78,18 +94,24 @@ impl Engine for MemoryEngine {
     fn compact(&mut self, floor: Revision) -> Result<Revision, EngineError> {
         let mut state = self.state.write();
         let state = &mut *state;
-        let spaces = &state.spaces;
-        state.versions.retain(|(space, ..), versions| {
-            let newest_at_floor = versions.iter().rposition(|version| version.revision <= floor);
-            if let Some(index) = newest_at_floor {
+        let mut deletions = Vec::new();
+        for (key, versions) in &mut state.versions {
+            if let Some(index) = versions.iter().rposition(|version| version.revision <= floor) {
                 versions.drain(..index);
-                let hides_nothing = spaces.get(space).is_none_or(|row| row.parent.is_none());
-                if hides_nothing && versions[0].revision <= floor && versions[0].record.is_none() {
-                    versions.remove(0);
+                if versions[0].record.is_none() {
+                    deletions.push(key.clone());
                 }
             }
-            !versions.is_empty()
-        });
+        }
+        deletions.retain(|key| !state.is_below(key));
+        for key in deletions {
+            if let Some(versions) = state.versions.get_mut(&key) {
+                versions.remove(0);
+                if versions.is_empty() {
+                    state.versions.remove(&key);
+                }
+            }
+        }
         state.log.retain(|entry| entry.revision > floor);
         state.compacted = state.compacted.max(floor);
         Ok(floor)
@@ -122,13 +144,11 @@ impl Reader for MemoryEngine {
 
     fn scan(&self, scan: &Scan<'_>) -> Result<Vec<(ObjectName, Version)>, EngineError> {
         let state = self.state.read();
+        let first = ObjectName::new(scan.namespace.unwrap_or_default(), "");
         let from = match scan.after {
-            Some(after) => Bound::Excluded((scan.space, scan.resource, after.clone())),
-            None => Bound::Included((
-                scan.space,
-                scan.resource,
-                ObjectName::new(scan.namespace.unwrap_or_default(), ""),
-            )),
+            // A name before the namespace says nothing about where in the namespace to begin.
+            Some(after) if *after >= first => Bound::Excluded((scan.space, scan.resource, after.clone())),
+            _ => Bound::Included((scan.space, scan.resource, first)),
         };
         Ok(state
             .versions

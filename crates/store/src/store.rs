@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -65,10 +65,12 @@ pub(crate) struct Shared {
     pub(crate) planes: RwLock<PlaneTable>,
     pub(crate) resources: RwLock<ResourceTable>,
     current: watch::Sender<u64>,
-    /// Durable, perhaps not visible yet.
+    /// Durable, perhaps not visible yet. The planes are as of this revision or later; changes after it have not
+    /// reached the cache.
     applied: AtomicU64,
     delivered: AtomicU64,
     compacted: AtomicU64,
+    closing: AtomicBool,
 }
 
 impl std::fmt::Debug for Shared {
@@ -91,7 +93,11 @@ impl PlaneTable {
 
     pub(crate) fn remove(&mut self, id: PlaneId) {
         if let Some(plane) = self.by_id.remove(&id) {
-            self.by_name.remove(plane.name.as_str());
+            // One group may delete a plane and make another of that name; the changes come in any order.
+            let name = plane.name.as_str();
+            if self.by_name.get(name).is_some_and(|named| named.id == id) {
+                self.by_name.remove(name);
+            }
         }
     }
 }
@@ -166,6 +172,12 @@ impl Store {
         base: impl FnOnce(&dyn Fn(&GroupResource) -> ResourceId) -> Vec<(ResourceId, ObjectName, Record)>,
     ) -> Result<Arc<Store>, EngineError> {
         let recovered = engine.recover()?;
+        if recovered.compacted > recovered.current {
+            return Err(EngineError::Damaged(format!(
+                "history is forgotten up to {}, but ends at {}",
+                recovered.compacted, recovered.current
+            )));
+        }
         let mut resources = ResourceTable::default();
         for (id, name) in &recovered.resources {
             if id.0 as usize != resources.names.len() {
@@ -186,6 +198,7 @@ impl Store {
             applied: AtomicU64::new(recovered.current.0),
             delivered: AtomicU64::new(recovered.current.0),
             compacted: AtomicU64::new(recovered.compacted.0),
+            closing: AtomicBool::new(false),
         });
         let mut committer = Committer::new(engine, shared.clone(), &options, recovered)?;
         committer.ensure_base(digest, || base(&|name| shared.resource_id(name)))?;
@@ -248,17 +261,19 @@ impl Store {
         name: &ObjectName,
     ) -> Result<Option<Arc<StoredObject>>, ReadError> {
         let warm = match self.shared.cache.get(plane.id, resource, name) {
-            Lookup::Found(object) => return Ok(object),
+            Lookup::Found(object, last_change) => {
+                self.shared.visible(last_change).await;
+                return Ok(object);
+            }
             Lookup::Cold => false,
             Lookup::Warm => true,
         };
         let (shared, plane, name) = (self.shared.clone(), plane.id, name.clone());
         run_blocking(move || {
-            let plane = shared.plane_now(plane)?;
             if warm {
-                shared.load(&plane, resource);
+                shared.load(plane, resource);
             }
-            Ok(shared.find(&plane.stack, resource, &name, Revision::NEWEST)?)
+            shared.at_current(plane, |plane, at| shared.find(&plane.stack, resource, &name, at))
         })
         .await
     }
@@ -275,20 +290,27 @@ impl Store {
         if let Some(snapshot) = self.shared.cache.snapshot(plane.id, query.resource)
             && let Some(page) = page_from_snapshot(&snapshot, current, &query)
         {
+            self.shared.visible(page.revision).await;
             return Ok(page);
         }
         let (shared, plane) = (self.shared.clone(), plane.id);
-        run_blocking(move || {
-            let plane = shared.plane_now(plane)?;
-            if query.at.is_none()
-                && let Some(snapshot) = shared.load(&plane, query.resource)
-                && let Some(page) = page_from_snapshot(&snapshot, current, &query)
-            {
-                return Ok(page);
-            }
-            shared.page_from_engine(&plane, &query)
+        let page = run_blocking(move || {
+            let Some(at) = query.at else {
+                if let Some(snapshot) = shared.load(plane, query.resource)
+                    && let Some(page) = page_from_snapshot(&snapshot, current, &query)
+                {
+                    return Ok(page);
+                }
+                return shared.at_current(plane, |plane, at| shared.page_from_engine(plane, &query, at));
+            };
+            let page = shared.page_from_engine(&*shared.plane_now(plane)?, &query, at)?;
+            // Checked after reading: what was read counts only if it was not being removed meanwhile.
+            shared.check_kept(&*shared.plane_now(plane)?, at)?;
+            Ok(page)
         })
-        .await
+        .await?;
+        self.shared.visible(page.revision).await;
+        Ok(page)
     }
 
     /// Watches changes after a revision.
@@ -303,7 +325,12 @@ impl Store {
         if after < compacted {
             return Err(WatchError::Compacted { compacted });
         }
-        Ok(Watch::start(self.shared.clone(), scope, after))
+        let watch = Watch::start(self.shared.clone(), scope, after);
+        // Looked for again after subscribing: nobody would end the watch of a plane deleted in between.
+        match scope {
+            WatchScope::Collection(plane, _) if self.plane_by_id(plane).is_none() => Err(WatchError::Ended),
+            _ => Ok(watch),
+        }
     }
 
     /// Ends the watches on one collection, because what it serves has changed or is gone.
@@ -347,6 +374,8 @@ impl Store {
         self.shared.feed.end_all();
         let thread = self.committer.lock().take();
         if let Some(thread) = thread {
+            // The flag before the knock: a committer that is too busy to take the knock finds the flag.
+            self.shared.closing.store(true, Ordering::Release);
             self.jobs.try_send(Job::Stop).ok();
             thread.join().ok();
         }
@@ -388,6 +417,10 @@ impl Shared {
         self.compacted.fetch_max(revision.0, Ordering::AcqRel);
     }
 
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
     pub(crate) fn resource_id(&self, name: &GroupResource) -> ResourceId {
         if let Some(id) = self.resources.read().by_name.get(name) {
             return *id;
@@ -405,6 +438,33 @@ impl Shared {
     /// The plane as it is now: a caller's value may be from before a fork, when other spaces made it up.
     fn plane_now(&self, plane: PlaneId) -> Result<Arc<Plane>, ReadError> {
         self.planes.read().by_id.get(&plane).cloned().ok_or(ReadError::NoPlane)
+    }
+
+    /// Waits until a commit that a reader has found in the cache is visible to all: reads never go back. That is
+    /// in a moment, because the commit is durable already.
+    async fn visible(&self, revision: Revision) {
+        if self.current() < revision {
+            self.current.subscribe().wait_for(|current| *current >= revision.0).await.ok();
+        }
+    }
+
+    /// Reads the newest visible state of a plane from the engine.
+    fn at_current<T>(
+        &self,
+        plane: PlaneId,
+        read: impl Fn(&Plane, Revision) -> Result<T, EngineError>,
+    ) -> Result<T, ReadError> {
+        loop {
+            // The revision before the plane: a fork in between gives the plane one more space, which then hides
+            // nothing; the other way around, what is written to that space would be missed.
+            let at = self.current();
+            let answer = read(&*self.plane_now(plane)?, at)?;
+            // Checked after reading: what was read counts only if it was not being removed meanwhile. The plane
+            // may be gone; history may be gone too, but then there is a newer state.
+            if self.check_kept(&*self.plane_now(plane)?, at).is_ok() {
+                return Ok(answer);
+            }
+        }
     }
 
     fn check_kept(&self, plane: &Plane, at: Revision) -> Result<(), ReadError> {
@@ -432,36 +492,47 @@ impl Shared {
     }
 
     /// Brings a collection into the cache, unless it is too large or somebody else is at it.
-    fn load(&self, plane: &Plane, resource: ResourceId) -> Option<Snapshot> {
-        if !self.cache.begin_load(plane.id, resource) {
-            return self.cache.snapshot(plane.id, resource);
+    fn load(&self, plane: PlaneId, resource: ResourceId) -> Option<Snapshot> {
+        if !self.cache.begin_load(plane, resource) {
+            return self.cache.snapshot(plane, resource);
         }
-        let mut left = self.cache.collection_bytes_max();
-        let mut objects = OrdMap::new();
-        let mut merge = StackScan::new(self, &plane.stack, resource, None, None, Revision::NEWEST);
-        let complete = loop {
-            match merge.next() {
-                Ok(Some(object)) => match left.checked_sub(object.record.len()) {
-                    Some(rest) => {
-                        left = rest;
-                        objects.insert(object.name.clone(), object);
-                    }
-                    None => break false,
-                },
-                Ok(None) => break true,
-                Err(_) => break false,
-            }
+        // Read after the load began: later changes are kept aside. Should some of them be compacted away before
+        // the scan gets there, they are still applied on top of it. The plane comes after the revision, so that
+        // its stack has every space written up to it.
+        let at = Revision(self.applied.load(Ordering::Acquire));
+        let objects = match self.plane_now(plane) {
+            Ok(plane) => self.load_objects(&plane, resource, at),
+            Err(_) => None,
         };
-        let applied = Revision(self.applied.load(Ordering::Acquire));
-        // The plane may have been deleted or forked meanwhile: then this stack is no longer its stack.
-        let same = |now: &Arc<Plane>| now.stack == plane.stack;
-        let still = self.planes.read().by_id.get(&plane.id).is_some_and(same);
-        self.cache.end_load(plane.id, resource, (complete && still).then_some(objects), applied);
-        self.cache.snapshot(plane.id, resource)
+        // A plane deleted meanwhile was perhaps read while it was being removed.
+        let objects = objects.filter(|_| self.plane_now(plane).is_ok());
+        self.cache.end_load(plane, resource, objects, at);
+        self.cache.snapshot(plane, resource)
     }
 
-    fn page_from_engine(&self, plane: &Plane, query: &ListQuery) -> Result<ListPage, ReadError> {
-        let at = query.at.unwrap_or_else(|| self.current());
+    /// A whole collection, unless it is too large for the cache or cannot be read.
+    fn load_objects(
+        &self,
+        plane: &Plane,
+        resource: ResourceId,
+        at: Revision,
+    ) -> Option<OrdMap<ObjectName, Arc<StoredObject>>> {
+        let mut left = self.cache.collection_bytes_max();
+        let mut objects = OrdMap::new();
+        let mut scan = StackScan::new(self, &plane.stack, resource, None, None, at);
+        while let Some(object) = scan.next().ok()? {
+            left = left.checked_sub(object.record.len())?;
+            objects.insert(object.name.clone(), object);
+        }
+        Some(objects)
+    }
+
+    fn page_from_engine(
+        &self,
+        plane: &Plane,
+        query: &ListQuery,
+        at: Revision,
+    ) -> Result<ListPage, EngineError> {
         let namespace = query.namespace.as_deref();
         let mut scan = StackScan::new(self, &plane.stack, query.resource, namespace, query.after.clone(), at);
         let mut page = ListPage { revision: at, objects: Vec::new(), more: false, remaining: None };
@@ -482,8 +553,6 @@ impl Shared {
             }
             page.remaining = Some(remaining);
         }
-        // Checked after reading: what was read counts only if it was not being compacted away meanwhile.
-        self.check_kept(plane, at)?;
         Ok(page)
     }
 }
@@ -569,10 +638,11 @@ fn page_from_snapshot(snapshot: &Snapshot, current: Revision, query: &ListQuery)
         // Everything up to `current` is in the snapshot; it may hold a commit that is about to become current.
         None => current.max(snapshot.last_change),
     };
-    let from = match (&query.after, &query.namespace) {
-        (Some(after), _) => Bound::Excluded(after.clone()),
-        (None, Some(namespace)) => Bound::Included(ObjectName::new(namespace.clone(), "")),
-        (None, None) => Bound::Unbounded,
+    let first = ObjectName::new(query.namespace.clone().unwrap_or_default(), "");
+    let from = match &query.after {
+        // A name before the namespace says nothing about where in the namespace to begin.
+        Some(after) if *after >= first => Bound::Excluded(after.clone()),
+        _ => Bound::Included(first),
     };
     let in_namespace = |name: &ObjectName| match &query.namespace {
         Some(namespace) => name.namespace == *namespace,

@@ -1,0 +1,249 @@
+//! Reads of the past: exact while it is kept, refused when it is not, the same whatever is written meanwhile.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use super::Setup;
+use super::world::{collect, object_name, query, record, seen};
+use crate::change::{Change, Expect};
+use crate::feed::{WatchError, WatchScope};
+use crate::key::{ObjectName, Revision};
+use crate::store::{ListQuery, ReadError};
+
+pub(super) async fn compaction_forgets_only_the_past(setup: &Setup<'_>) {
+    let world = setup.world();
+    let plane = world.plane("p").await;
+    let mut states = BTreeMap::new();
+    states.insert(world.store.current(), world.list(&plane).await);
+    for value in 0..30 {
+        if value % 5 == 4 {
+            world.delete(&plane, &format!("ns/{}", (value + 1) % 4)).await;
+        } else {
+            world.put(&plane, &format!("ns/{}", value % 4), value).await;
+        }
+        states.insert(world.store.current(), world.list(&plane).await);
+    }
+    let last = world.put(&plane, "end", 0).await;
+    let events = collect(&mut world.watch(&plane, plane.floor), last).await;
+    let mut world = world;
+    for floor in [plane.floor.0 + 7, plane.floor.0 + 3, plane.floor.0 + 20, last.0] {
+        let floor = Revision(floor);
+        world.store.compact(floor).await.unwrap();
+        for reopened in [false, true] {
+            let kept = world.store.compacted();
+            assert!(kept >= floor, "compacting never goes back");
+            for (&at, expected) in &states {
+                let listed = world.page(&plane, ListQuery { at: Some(at), ..query(world.pods) }).await;
+                let scope = WatchScope::Collection(plane.id, world.pods);
+                let watched = world.store.watch(scope, at);
+                let everything = world.store.watch(WatchScope::Everything, at);
+                if at < kept {
+                    let refused =
+                        |compacted| assert_eq!(compacted, kept, "the error says how far history is gone");
+                    match listed {
+                        Err(ReadError::Compacted { at: own, compacted }) if own == at => refused(compacted),
+                        other => panic!("list at {at}, kept after {kept}: {other:?}"),
+                    }
+                    for watch in [watched, everything] {
+                        match watch {
+                            Err(WatchError::Compacted { compacted }) => refused(compacted),
+                            other => panic!("watch after {at}, kept after {kept}: {other:?}"),
+                        }
+                    }
+                } else {
+                    assert_eq!(seen(&listed.unwrap()), *expected, "list at {at}, compacted {kept}");
+                    let due: Vec<_> = events.iter().filter(|event| event.revision > at).cloned().collect();
+                    if !due.is_empty() {
+                        assert_eq!(collect(&mut watched.unwrap(), last).await, due, "watch after {at}");
+                    }
+                }
+            }
+            let newest = world.list(&plane).await;
+            assert_eq!(newest.len(), states.values().last().unwrap().len() + 1, "the newest state is whole");
+            assert_eq!(newest, world.list_at(&plane, last).await);
+            if !reopened {
+                world = world.reopen();
+            }
+        }
+    }
+    let future = Revision(world.store.current().0 + 1);
+    let asked = world.page(&plane, ListQuery { at: Some(future), ..query(world.pods) }).await;
+    assert!(matches!(asked, Err(ReadError::Future { .. })));
+    // Compaction beyond the newest revision stops there.
+    world.store.compact(Revision(u64::MAX / 2)).await.unwrap();
+    assert_eq!(world.store.compacted(), world.store.current());
+    let next_revision = world.put(&plane, "more", 1).await;
+    assert_eq!(next_revision, last.next());
+}
+
+/// Readers of the newest state never notice that history disappears under them.
+pub(super) async fn compaction_spares_the_newest(setup: &Setup<'_>) {
+    let world = Arc::new(setup.world());
+    let plane = world.plane("p").await;
+    for index in 0..40 {
+        world.put(&plane, &format!("still/{index}"), index).await;
+    }
+    world.put(&plane, "moving", 0).await;
+    let mut tasks = JoinSet::new();
+    for reader in 0..2 {
+        let (world, plane) = (world.clone(), plane.clone());
+        tasks.spawn(async move {
+            loop {
+                if reader == 0 {
+                    let listed = world.list(&plane).await;
+                    assert_eq!(listed.len(), 41);
+                } else {
+                    assert!(world.get(&plane, "moving").await.is_some());
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    for value in 1..150 {
+        world.put(&plane, "moving", value).await;
+        world.store.compact(world.store.current()).await.unwrap();
+        if let Some(Err(error)) = tasks.try_join_next() {
+            std::panic::resume_unwind(error.into_panic());
+        }
+    }
+    tasks.shutdown().await;
+}
+
+pub(super) async fn pages_are_one_state(setup: &Setup<'_>) {
+    let world = Arc::new(setup.world());
+    let plane = world.plane("p").await;
+    for index in 0..120 {
+        world.put(&plane, &format!("n{}/{:03}", index % 3, index), index).await;
+    }
+    let mut writers = JoinSet::new();
+    for writer in 0..2_i64 {
+        let (world, plane) = (world.clone(), plane.clone());
+        writers.spawn(async move {
+            for round in 0_i64.. {
+                let index = (round * 7 + writer * 31) % 160;
+                let name = format!("n{}/{index:03}", index % 3);
+                if (round + writer) % 3 == 0 {
+                    world.delete(&plane, &name).await;
+                } else {
+                    world.put(&plane, &name, round).await;
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    for limit in [1, 7, 50, 119] {
+        for namespace in [None, Some("n1")] {
+            let query = || ListQuery { namespace: namespace.map(Into::into), ..query(world.pods) };
+            let first = world.page(&plane, ListQuery { limit, ..query() }).await.unwrap();
+            let at = first.revision;
+            let whole = world.page(&plane, ListQuery { at: Some(at), ..query() }).await.unwrap();
+            assert_eq!((whole.revision, whole.more, whole.remaining), (at, false, None));
+            let whole = seen(&whole);
+            let mut paged = Vec::new();
+            let mut page = first;
+            loop {
+                assert_eq!(page.revision, at);
+                paged.extend(seen(&page));
+                let left = whole.len() - paged.len();
+                assert_eq!(page.more, left > 0);
+                assert_eq!(
+                    page.remaining,
+                    (left > 0).then_some(left as u64),
+                    "remaining after {}",
+                    paged.len()
+                );
+                if !page.more {
+                    break;
+                }
+                assert_eq!(page.objects.len(), limit);
+                let after = page.objects.last().map(|object| object.name.clone());
+                page = world.page(&plane, ListQuery { limit, after, at: Some(at), ..query() }).await.unwrap();
+            }
+            assert_eq!(paged, whole, "pages of {limit} at {at}");
+        }
+    }
+    writers.shutdown().await;
+}
+
+pub(super) async fn ranges_and_continuations(setup: &Setup<'_>) {
+    let world = setup.world();
+    let source = world.plane("source").await;
+    let names =
+        ["0", "a", "a-b", "a.b", "z", "a/a", "a/b", "a/z", "a-b/a", "a-b/a-a", "a.b/a", "a0/a", "b/a", "b/c"];
+    // Part of the names in a layer, part hidden, part in the overlay.
+    for (index, name) in names.iter().enumerate().filter(|(index, _)| index % 3 != 1) {
+        world.put(&source, name, i64::try_from(index).unwrap()).await;
+    }
+    world.put(&source, "a/hidden", 1).await;
+    let plane = world.fork(&source, "fork").await;
+    for (index, name) in names.iter().enumerate().filter(|(index, _)| index % 3 != 0) {
+        world.put(&plane, name, i64::try_from(index).unwrap() + 100).await;
+    }
+    world.delete(&plane, "a/hidden").await;
+    let mut sorted: Vec<ObjectName> = names.iter().map(|name| object_name(name)).collect();
+    sorted.sort();
+    let at = world.store.current();
+    let afters = sorted.iter().cloned().map(Some).chain([None, Some(object_name("a/hidden"))]);
+    for after in afters {
+        for namespace in [None, Some(""), Some("a"), Some("a-b"), Some("b"), Some("none")] {
+            for limit in [0, 1, 3] {
+                for at in [None, Some(at)] {
+                    let namespace_text = namespace.map(Into::into);
+                    let query = ListQuery {
+                        namespace: namespace_text,
+                        after: after.clone(),
+                        at,
+                        limit,
+                        ..query(world.pods)
+                    };
+                    let page = world.page(&plane, query).await.unwrap();
+                    let rest: Vec<&ObjectName> = sorted
+                        .iter()
+                        .filter(|name| namespace.is_none_or(|namespace| name.namespace == namespace))
+                        .filter(|name| after.as_ref().is_none_or(|after| *name > after))
+                        .collect();
+                    let len = if limit == 0 { rest.len() } else { limit.min(rest.len()) };
+                    let found: Vec<&ObjectName> = page.objects.iter().map(|object| &object.name).collect();
+                    let what = format!("{namespace:?} after {after:?} limit {limit} at {at:?}");
+                    assert_eq!(found, rest[..len], "{what}");
+                    let left = (rest.len() - len) as u64;
+                    assert_eq!((page.more, page.remaining), (left > 0, (left > 0).then_some(left)), "{what}");
+                }
+            }
+        }
+    }
+}
+
+pub(super) async fn filters(setup: &Setup<'_>) {
+    let world = setup.world();
+    let plane = world.plane("p").await;
+    for index in 0..20 {
+        world.put(&plane, &format!("{index:02}"), index).await;
+    }
+    let at = world.store.current();
+    let odd = |limit, after: Option<&str>, at| ListQuery {
+        limit,
+        after: after.map(object_name),
+        at,
+        filter: Some(Arc::new(|object| object.record.label("parity") == Some("odd"))),
+        ..query(world.pods)
+    };
+    for at in [None, Some(at)] {
+        for (limit, after, expected, more) in [
+            (3, None, &["01", "03", "05"][..], true),
+            (3, Some("15"), &["17", "19"], false),
+            (2, Some("15"), &["17", "19"], false),
+            (1, Some("15"), &["17"], true),
+            (0, Some("12"), &["13", "15", "17", "19"], false),
+        ] {
+            let page = world.page(&plane, odd(limit, after, at)).await.unwrap();
+            let names: Vec<String> = page.objects.iter().map(|object| object.name.to_string()).collect();
+            assert!(names == expected && page.more == more, "{limit} {after:?}: {names:?}");
+            assert_eq!(page.remaining, None, "not counted under a filter");
+        }
+        let put = Change::put(world.pod(&plane, "zz"), record("zz", 0), Expect::Anything);
+        world.commit(put).await;
+    }
+}

@@ -1,0 +1,382 @@
+//! Layers: planes that share what they have in common and nothing else.
+
+use std::sync::Arc;
+
+use super::Setup;
+use super::world::{BASE_NAMES, World, collect, object_name, query, record};
+use crate::change::{Change, CommitError, Expect, ForkSource, PlaneChange, Write};
+use crate::feed::{WatchError, WatchScope};
+use crate::plane::{Limits, Plane};
+use crate::store::{ListQuery, ReadError};
+
+async fn config_names(world: &World, plane: &Arc<Plane>) -> Vec<String> {
+    let page = world.page(plane, query(world.configs)).await.unwrap();
+    page.objects.iter().map(|object| object.name.to_string()).collect()
+}
+
+pub(super) async fn overlays_and_tombstones(setup: &Setup<'_>) {
+    let mut world = setup.world();
+    let (one, two) = (world.plane("one").await, world.plane("two").await);
+    assert_eq!(config_names(&world, &one).await, BASE_NAMES, "every plane starts with the base");
+    let base = world.store.get(&one, world.configs, &object_name(BASE_NAMES[0])).await.unwrap().unwrap();
+    let key = |name: &str| world.key(&one, world.configs, name);
+
+    // What a layer holds is expected, replaced and deleted like anything else.
+    let absent = Change::put(key(BASE_NAMES[0]), record("x", 1), Expect::Absent);
+    assert!(matches!(world.store.commit(absent).await, Err(CommitError::Conflict { .. })));
+    world.commit(Change::put(key(BASE_NAMES[0]), record("x", 1), Expect::At(base.revision))).await;
+    let gone = world.commit(Change::delete(key(BASE_NAMES[1]), Expect::At(base.revision))).await;
+    let again = Change::delete(key(BASE_NAMES[1]), Expect::At(base.revision));
+    assert!(matches!(world.store.commit(again).await, Err(CommitError::Conflict { found: None, .. })));
+
+    for compacted in [false, true] {
+        if compacted {
+            // A tombstone outlives the history around it: below it the layer still has the object.
+            world.store.compact(world.store.current()).await.unwrap();
+            world = world.reopen();
+        }
+        assert_eq!(config_names(&world, &one).await, [BASE_NAMES[0], BASE_NAMES[2]]);
+        assert_eq!(config_names(&world, &two).await, BASE_NAMES);
+        for _ in 0..8 {
+            let hidden = world.store.get(&one, world.configs, &object_name(BASE_NAMES[1])).await.unwrap();
+            assert_eq!(hidden, None);
+        }
+    }
+    let back =
+        Change::put(world.key(&one, world.configs, BASE_NAMES[1]), record(BASE_NAMES[1], 5), Expect::Absent);
+    let back = world.commit(back).await;
+    assert!(back > gone);
+    assert_eq!(config_names(&world, &one).await, BASE_NAMES);
+    world.check_usage(&one).await;
+    world.check_usage(&two).await;
+}
+
+pub(super) async fn forks_are_isolated(setup: &Setup<'_>) {
+    let world = setup.world();
+    let source = world.plane("source").await;
+    world.put(&source, "a", 1).await;
+    world.put(&source, "b", 1).await;
+    world.put(&source, "c", 1).await;
+    let fork = world.fork(&source, "fork").await;
+    world.check_values(&fork, &[("a", 1), ("b", 1), ("c", 1)]).await;
+
+    world.put(&source, "a", 2).await;
+    world.put(&source, "only-source", 2).await;
+    world.delete(&source, "b").await;
+    world.put(&fork, "a", 3).await;
+    world.put(&fork, "only-fork", 3).await;
+    world.delete(&fork, "c").await;
+    world.check_values(&source, &[("a", 2), ("c", 1), ("only-source", 2)]).await;
+    world.check_values(&fork, &[("a", 3), ("b", 1), ("only-fork", 3)]).await;
+
+    let grandchild = world.fork(&fork, "grandchild").await;
+    world.delete(&grandchild, "a").await;
+    world.put(&grandchild, "c", 4).await;
+    world.delete(&fork, "b").await;
+    world.check_values(&grandchild, &[("b", 1), ("c", 4), ("only-fork", 3)]).await;
+    world.check_values(&fork, &[("a", 3), ("only-fork", 3)]).await;
+    world.check_values(&source, &[("a", 2), ("c", 1), ("only-source", 2)]).await;
+
+    world.store.compact(world.store.current()).await.unwrap();
+    let world = world.reopen();
+    world.check_values(&grandchild, &[("b", 1), ("c", 4), ("only-fork", 3)]).await;
+    world.check_values(&fork, &[("a", 3), ("only-fork", 3)]).await;
+    world.check_values(&source, &[("a", 2), ("c", 1), ("only-source", 2)]).await;
+    for plane in [&source, &fork, &grandchild] {
+        world.check_usage(plane).await;
+    }
+    // An object keeps its revision in the fork, so that what a client read of the source is still current there.
+    let (of_source, of_fork) = (world.get(&source, "c").await.unwrap(), world.list(&grandchild).await);
+    assert!(of_fork.iter().all(|(_, revision, _)| *revision != of_source.revision));
+    assert_eq!(of_fork[0].1, world.get(&grandchild, "b").await.unwrap().revision);
+}
+
+/// The plane changes first: a fork does not have what the same commit writes, and its source does.
+pub(super) async fn forks_in_one_commit_with_writes(setup: &Setup<'_>) {
+    let world = setup.world();
+    for touched in [false, true] {
+        let source = world.plane(&format!("source-{touched}")).await;
+        if touched {
+            world.put(&source, "a", 1).await;
+        }
+        let write = |value: i64| Write {
+            key: world.pod(&source, "a"),
+            record: Some(record("a", value)),
+            expect: Expect::Anything,
+        };
+        let name = format!("fork-{touched}");
+        let plane = PlaneChange::Fork {
+            name: name.parse().unwrap(),
+            source: ForkSource::Plane(source.id),
+            limits: Limits::default(),
+        };
+        let change = Change { writes: vec![write(2)], guards: Vec::new(), plane: Some(plane) };
+        let committed = world.store.commit(change).await.unwrap();
+        let fork = committed.plane.unwrap();
+        world.check_values(&fork, if touched { &[("a", 1)] } else { &[] }).await;
+        world.check_values(&source, &[("a", 2)]).await;
+        world.check_usage(&source).await;
+        world.check_usage(&fork).await;
+        assert_eq!((fork.floor, fork.name.as_str()), (committed.revision, name.as_str()));
+    }
+    // Writes, forks and writes again within one group.
+    let source = world.plane("grouped").await;
+    let put =
+        |name: &str, value| Change::put(world.pod(&source, name), record(name, value), Expect::Anything);
+    let fork = |name: &str| Change {
+        plane: Some(PlaneChange::Fork {
+            name: name.parse().unwrap(),
+            source: ForkSource::Plane(source.id),
+            limits: Limits::default(),
+        }),
+        ..Change::default()
+    };
+    let changes = vec![
+        fork("g0"),
+        put("a", 1),
+        put("b", 1),
+        fork("g1"),
+        fork("g2"),
+        put("a", 2),
+        fork("g3"),
+        put("c", 3),
+    ];
+    for answer in world.commit_group(changes).await {
+        answer.unwrap();
+    }
+    let world = world.reopen();
+    let rows: [(&str, &[(&str, i64)]); 5] = [
+        ("g0", &[]),
+        ("g1", &[("a", 1), ("b", 1)]),
+        ("g2", &[("a", 1), ("b", 1)]),
+        ("g3", &[("a", 2), ("b", 1)]),
+        ("grouped", &[("a", 2), ("b", 1), ("c", 3)]),
+    ];
+    for (name, expected) in rows {
+        let plane = world.store.plane(name).unwrap();
+        world.check_values(&plane, expected).await;
+        world.check_usage(&plane).await;
+    }
+}
+
+pub(super) async fn unchanged_planes_fork_flat(setup: &Setup<'_>) {
+    let world = setup.world();
+    let source = world.plane("source").await;
+    world.put(&source, "a", 1).await;
+    let first = world.fork(&source, "f0").await;
+    let source_depth = world.now(&source).stack.len();
+    let mut last = first.clone();
+    for index in 1..40 {
+        world.fork(&source, &format!("s{index}")).await;
+        last = world.fork(&last, &format!("f{index}")).await;
+    }
+    assert_eq!(world.now(&source).stack.len(), source_depth, "forking what has not changed costs no layer");
+    assert_eq!(last.stack.len(), first.stack.len(), "nor does forking a fork");
+    world.check_values(&last, &[("a", 1)]).await;
+
+    // Equal counts prove nothing: these planes changed.
+    let swapped = world.fork(&source, "swapped").await;
+    world.put(&swapped, "a", 14).await;
+    let copy = world.fork(&swapped, "swapped-copy").await;
+    world.check_values(&copy, &[("a", 14)]).await;
+    let back = world.fork(&source, "back").await;
+    world.put(&back, "b", 1).await;
+    world.delete(&back, "b").await;
+    world.check_values(&world.fork(&back, "back-copy").await, &[("a", 1)]).await;
+}
+
+pub(super) async fn history_runs_across_a_fork(setup: &Setup<'_>) {
+    let world = setup.world();
+    let source = world.plane("source").await;
+    let start = world.store.current();
+    let mut live = world.watch(&source, start);
+    let mut states = vec![(start, world.list(&source).await)];
+    for value in 0..12 {
+        if value % 4 == 3 {
+            world.fork(&source, &format!("fork-{value}")).await;
+            states.push((world.store.current(), world.list(&source).await));
+        }
+        let revision = match value {
+            5 => world.delete(&source, "n1").await,
+            _ => world.put(&source, &format!("n{}", value % 3), value).await,
+        };
+        states.push((revision, world.list(&source).await));
+    }
+    let last = world.put(&source, "end", 1).await;
+    let events = collect(&mut live, last).await;
+    assert_eq!(events.len(), 13, "a watch that ran all the time");
+    let world = world.reopen();
+    assert_eq!(collect(&mut world.watch(&source, start), last).await, events, "and one that starts now");
+    for (revision, expected) in &states {
+        assert_eq!(world.list_at(&source, *revision).await, *expected, "source at {revision}");
+    }
+    for event in &events[1..] {
+        if let (Some(old), Some(new)) = (&event.old, &event.new) {
+            assert!(old.revision < new.revision && old.name == new.name);
+        }
+    }
+    // A fork has its own history, from its beginning.
+    let fork = world.store.plane("fork-7").unwrap();
+    let before = crate::key::Revision(fork.floor.0 - 1);
+    let listed = world.page(&fork, ListQuery { at: Some(before), ..query(world.pods) }).await;
+    assert!(matches!(listed, Err(ReadError::Compacted { compacted, .. }) if compacted == fork.floor));
+    let watched = world.store.watch(WatchScope::Collection(fork.id, world.pods), before);
+    assert!(matches!(watched, Err(WatchError::Compacted { compacted }) if compacted == fork.floor));
+    let of_source = states.iter().find(|(revision, _)| *revision == fork.floor).unwrap();
+    assert_eq!(world.list_at(&fork, fork.floor).await, of_source.1);
+    let revision = world.put(&fork, "n0", 99).await;
+    let mut watch = world.watch(&fork, fork.floor);
+    let event = collect(&mut watch, revision).await.remove(0);
+    assert_eq!((event.revision, event.plane), (revision, fork.id));
+    assert!(
+        event.old.is_some_and(|old| old.revision < fork.floor),
+        "it replaced what the source had written"
+    );
+}
+
+pub(super) async fn shared_layers_outlive_planes(setup: &Setup<'_>) {
+    let world = setup.world();
+    let source = world.plane("source").await;
+    world.put(&source, "a", 1).await;
+    let fork = world.fork(&source, "fork").await;
+    let layer = fork.stack[1];
+    world.put(&fork, "b", 2).await;
+    let grandchild = world.fork(&fork, "grandchild").await;
+    let (source, fork) = (world.now(&source), world.now(&fork));
+    let middle = grandchild.stack[1];
+
+    world.delete_plane(&source).await;
+    world.delete_plane(&fork).await;
+    world.store.settle().await.unwrap();
+    assert!(
+        world.reader.is_empty(source.overlay()).unwrap() && world.reader.is_empty(fork.overlay()).unwrap()
+    );
+    let world = world.reopen();
+    world.check_values(&grandchild, &[("a", 1), ("b", 2)]).await;
+    world.check_usage(&grandchild).await;
+    world.delete_plane(&grandchild).await;
+    world.store.settle().await.unwrap();
+    for space in [layer, middle, grandchild.overlay()] {
+        assert!(world.reader.is_empty(space).unwrap(), "nobody stands on {space:?} any more");
+    }
+    let fresh = world.plane("fresh").await;
+    assert_eq!(config_names(&world, &fresh).await, BASE_NAMES, "the base stays");
+}
+
+pub(super) async fn named_layers(setup: &Setup<'_>) {
+    let world = setup.world();
+    let source = world.plane("source").await;
+    world.put(&source, "a", 1).await;
+    world.seal(&source, "golden").await.unwrap();
+    world.put(&source, "a", 2).await;
+    assert!(matches!(world.seal(&source, "golden").await, Err(CommitError::LayerExists(_))));
+    world.seal(&source, "second").await.unwrap();
+    world.seal(&source, "second-again").await.unwrap();
+    let world = world.reopen();
+    let layer = |name: &str| ForkSource::Layer(name.into());
+    let golden = world.try_fork(layer("golden"), "from-golden").await.unwrap();
+    let second = world.try_fork(layer("second"), "from-second").await.unwrap();
+    assert!(matches!(world.try_fork(layer("none"), "x").await, Err(CommitError::NoLayer(_))));
+    assert!(matches!(world.unseal("none").await, Err(CommitError::NoLayer(_))));
+    world.check_values(&golden, &[("a", 1)]).await;
+    world.check_values(&second, &[("a", 2)]).await;
+
+    // The name goes, what stands on the layer stays.
+    let source = world.now(&source);
+    world.delete_plane(&source).await;
+    world.unseal("golden").await.unwrap();
+    assert!(matches!(world.try_fork(layer("golden"), "y").await, Err(CommitError::NoLayer(_))));
+    world.unseal("second").await.unwrap();
+    world.store.settle().await.unwrap();
+    let world = world.reopen();
+    world.check_values(&golden, &[("a", 1)]).await;
+    world.check_values(&second, &[("a", 2)]).await;
+    let third = world.try_fork(layer("second-again"), "third").await.unwrap();
+    world.check_values(&third, &[("a", 2)]).await;
+    for plane in [&golden, &second, &third] {
+        world.check_usage(plane).await;
+    }
+    // A freed name can be taken by something else.
+    world.put(&third, "a", 3).await;
+    world.seal(&third, "golden").await.unwrap();
+    world.check_values(&world.try_fork(layer("golden"), "fourth").await.unwrap(), &[("a", 3)]).await;
+
+    let spaces = [&golden, &second, &world.now(&third), &source].map(|plane| plane.stack.to_vec()).concat();
+    let base = *golden.stack.last().unwrap();
+    for name in ["from-golden", "from-second", "third", "fourth"] {
+        world.delete_plane(&world.store.plane(name).unwrap()).await;
+    }
+    world.unseal("golden").await.unwrap();
+    world.unseal("second-again").await.unwrap();
+    world.store.settle().await.unwrap();
+    for space in spaces.into_iter().filter(|space| *space != base) {
+        assert!(world.reader.is_empty(space).unwrap(), "{space:?} is nobody's");
+    }
+}
+
+pub(super) async fn depth_is_bounded(setup: &Setup<'_>) {
+    let world = setup.world();
+    let plane = world.plane("p").await;
+    let mut refused = None;
+    for value in 0..60 {
+        world.put(&plane, "a", value).await;
+        match world.try_fork(ForkSource::Plane(plane.id), &format!("f{value}")).await {
+            Ok(_) => {}
+            Err(CommitError::TooDeep(depth)) => {
+                refused = Some((value, depth));
+                break;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let (value, depth) = refused.expect("reads through so many layers would crawl");
+    assert_eq!(world.now(&plane).stack.len(), depth);
+    world.check_values(&plane, &[("a", value)]).await;
+    assert!(matches!(world.seal(&plane, "layer").await, Err(CommitError::TooDeep(_))));
+
+    // Layers of unchanged planes, one from the other, do not pile up.
+    let mut last = world.plane("layered").await;
+    let depth = last.stack.len();
+    for index in 0..60 {
+        let layer = format!("layer-{index}");
+        world.seal(&last, &layer).await.unwrap();
+        last = world.try_fork(ForkSource::Layer(layer.into()), &format!("l{index}")).await.unwrap();
+    }
+    assert!(last.stack.len() <= depth + 1, "{}", last.stack.len());
+    let world = world.reopen();
+    world.put(&plane, "a", -1).await;
+    world.check_values(&plane, &[("a", -1)]).await;
+    world.check_values(&world.store.plane("f0").unwrap(), &[("a", 0)]).await;
+}
+
+pub(super) async fn usage_is_exact(setup: &Setup<'_>) {
+    let mut world = setup.world();
+    let source = world.plane("source").await;
+    let mut planes = vec![source.clone()];
+    for step in 0..24_i64 {
+        let plane = planes[usize::try_from(step).unwrap() % planes.len()].clone();
+        world.put(&plane, &format!("n{}", step % 5), step).await;
+        world.put(&plane, &format!("n{}", (step + 1) % 7), step * 3).await;
+        world.delete(&plane, &format!("n{}", (step + 2) % 5)).await;
+        let base = world.key(&plane, world.configs, BASE_NAMES[usize::try_from(step % 3).unwrap()]);
+        world
+            .commit(match step % 2 {
+                0 => Change::delete(base, Expect::Anything),
+                _ => Change::put(base, record("base", step), Expect::Anything),
+            })
+            .await;
+        match step % 6 {
+            1 => planes.push(world.fork(&plane, &format!("fork-{step}")).await),
+            2 => drop(world.seal(&plane, &format!("layer-{step}")).await.unwrap()),
+            3 => {
+                let layer = ForkSource::Layer(format!("layer-{}", step - 1).into());
+                planes.push(world.try_fork(layer, &format!("layered-{step}")).await.unwrap());
+            }
+            4 => world = world.reopen(),
+            _ => {}
+        }
+        for plane in &planes {
+            world.check_usage(plane).await;
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! An engine around an engine: fails on demand, and stops at chosen moments so that a case can look into the gap
+//! between two steps instead of hoping to hit it.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::engine::{Batch, Engine, EngineError, LogEntry, Reader, Recovered, Scan, Version};
+use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
+
+/// A stop that is never released ends by itself, so that a wrong case fails instead of hanging.
+const STOP_MAX: Duration = Duration::from_secs(20);
+
+/// Where a probed engine can be stopped.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum At {
+    BeforeApply,
+    /// Durable, not yet visible.
+    AfterApply,
+    BeforeScan,
+    BeforeVersion,
+}
+
+/// The remote control of a probed engine; survives reopening.
+#[derive(Clone, Default)]
+pub(super) struct Probe {
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Applies that still succeed, then applies that fail.
+    failures: Mutex<(usize, usize)>,
+    /// Compactions that fail from now on.
+    compactions: Mutex<usize>,
+    stops: [Mutex<Option<Stop>>; 4],
+}
+
+struct Stop {
+    reached: mpsc::Sender<()>,
+    released: mpsc::Receiver<()>,
+}
+
+/// A stop as the case sees it. Dropping it lets the engine go on.
+pub(super) struct Stopped {
+    reached: Option<mpsc::Receiver<()>>,
+    _release: mpsc::Sender<()>,
+}
+
+impl Stopped {
+    /// Waits until the engine stands still.
+    pub(super) async fn reached(&mut self) {
+        let reached = self.reached.take().expect("waited for once");
+        let outcome = tokio::task::spawn_blocking(move || reached.recv_timeout(STOP_MAX)).await.unwrap();
+        outcome.expect("the engine reaches the stop");
+    }
+}
+
+impl Probe {
+    /// The next apply fails after `passing` others went well.
+    pub(super) fn fail_after(&self, passing: usize) {
+        *self.state.failures.lock() = (passing, 1);
+    }
+
+    pub(super) fn fail_compactions(&self, len: usize) {
+        *self.state.compactions.lock() = len;
+    }
+
+    fn fails_now(&self) -> bool {
+        let mut failures = self.state.failures.lock();
+        match &mut *failures {
+            (0, 0) => false,
+            (0, failing) => {
+                *failing -= 1;
+                true
+            }
+            (passing, _) => {
+                *passing -= 1;
+                false
+            }
+        }
+    }
+
+    /// Stops the engine the next time it comes to a point.
+    pub(super) fn stop(&self, at: At) -> Stopped {
+        let (reached_sender, reached) = mpsc::channel();
+        let (release, released) = mpsc::channel();
+        *self.state.stops[at as usize].lock() = Some(Stop { reached: reached_sender, released });
+        Stopped { reached: Some(reached), _release: release }
+    }
+
+    fn pass(&self, at: At) {
+        let stop = self.state.stops[at as usize].lock().take();
+        if let Some(stop) = stop {
+            stop.reached.send(()).ok();
+            stop.released.recv_timeout(STOP_MAX).ok();
+        }
+    }
+}
+
+pub(super) struct ProbedEngine {
+    inner: Box<dyn Engine>,
+    probe: Probe,
+}
+
+impl ProbedEngine {
+    pub(super) fn new(inner: Box<dyn Engine>, probe: Probe) -> ProbedEngine {
+        ProbedEngine { inner, probe }
+    }
+}
+
+impl Engine for ProbedEngine {
+    fn recover(&mut self) -> Result<Recovered, EngineError> {
+        self.inner.recover()
+    }
+
+    fn apply(&mut self, batch: &Batch) -> Result<(), EngineError> {
+        self.probe.pass(At::BeforeApply);
+        if self.probe.fails_now() {
+            return Err(EngineError::Full("the probe says so".into()));
+        }
+        let outcome = self.inner.apply(batch);
+        self.probe.pass(At::AfterApply);
+        outcome
+    }
+
+    fn compact(&mut self, floor: Revision) -> Result<Revision, EngineError> {
+        let mut failing = self.probe.state.compactions.lock();
+        if let Some(left) = failing.checked_sub(1) {
+            *failing = left;
+            return Err(EngineError::Failed("the probe says so".into()));
+        }
+        self.inner.compact(floor)
+    }
+
+    fn drop_space(&mut self, space: SpaceId) -> Result<bool, EngineError> {
+        self.inner.drop_space(space)
+    }
+
+    fn reader(&self) -> Arc<dyn Reader> {
+        Arc::new(ProbedReader { inner: self.inner.reader(), probe: self.probe.clone() })
+    }
+}
+
+struct ProbedReader {
+    inner: Arc<dyn Reader>,
+    probe: Probe,
+}
+
+impl Reader for ProbedReader {
+    fn version(
+        &self,
+        space: SpaceId,
+        resource: ResourceId,
+        name: &ObjectName,
+        at: Revision,
+    ) -> Result<Option<Version>, EngineError> {
+        self.probe.pass(At::BeforeVersion);
+        self.inner.version(space, resource, name, at)
+    }
+
+    fn scan(&self, scan: &Scan<'_>) -> Result<Vec<(ObjectName, Version)>, EngineError> {
+        self.probe.pass(At::BeforeScan);
+        self.inner.scan(scan)
+    }
+
+    fn is_empty(&self, space: SpaceId) -> Result<bool, EngineError> {
+        self.inner.is_empty(space)
+    }
+
+    fn log(&self, after: Revision, limit: usize) -> Result<Vec<LogEntry>, EngineError> {
+        self.inner.log(after, limit)
+    }
+}
