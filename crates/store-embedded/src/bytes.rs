@@ -48,6 +48,12 @@ impl<'a> Input<'a> {
         Some(u32::from_le_bytes(*head))
     }
 
+    pub(crate) fn fixed_u64(&mut self) -> Option<u64> {
+        let (head, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*head))
+    }
+
     pub(crate) fn text(&mut self) -> Option<SmolStr> {
         let len = usize::try_from(self.number()?).ok()?;
         let (head, rest): (&'a [u8], _) = self.0.split_at_checked(len)?;

@@ -16,12 +16,12 @@ use parking_lot::{Condvar, Mutex};
 use rusqlite::Connection;
 
 use crate::database::{self, Purpose};
+use crate::engine::Options;
 use crate::error::OpenError;
 use crate::page::PAGE_LEN;
 
 /// The writer helps when the WAL has so many times the pages that start a checkpoint.
 const WAL_FACTOR: i32 = 16;
-const DELAY_MAX: Duration = Duration::from_secs(1);
 
 pub(crate) struct Checkpointer {
     shared: Arc<Shared>,
@@ -35,6 +35,8 @@ pub(crate) struct Checkpointer {
 struct Shared {
     /// Pages in the WAL, not yet copied, that start a checkpoint.
     pending_pages_max: i32,
+    /// How long fewer of them may wait.
+    delay_max: Duration,
     /// Pages in the WAL after the last commit, and how many of them were copied.
     wal_pages: AtomicI32,
     copied_pages: AtomicI32,
@@ -63,12 +65,13 @@ impl Checkpointer {
         path: &Path,
         writer: &mut Connection,
         committed: File,
-        checkpoint_bytes: u64,
+        options: &Options,
     ) -> Result<Checkpointer, OpenError> {
         let connection = database::open(path, Purpose::Checkpoint, 1 << 20)?;
         // What an earlier process left in the WAL is not reported by the hook.
         let shared = Arc::new(Shared {
-            pending_pages_max: pages(checkpoint_bytes),
+            pending_pages_max: pages(options.checkpoint_bytes),
+            delay_max: options.checkpoint_delay,
             dirty: AtomicBool::new(true),
             ..Shared::default()
         });
@@ -100,6 +103,16 @@ impl Checkpointer {
         let _turn = self.shared.turn.lock();
         self.shared.checkpoint(writer);
         self.next_attempt_pages = pages.saturating_add(self.shared.pending_pages_max);
+    }
+
+    /// Frames in the WAL after the writer's last commit; `None` before its first.
+    pub(crate) fn wal_frames(&self) -> Option<u32> {
+        u32::try_from(self.shared.wal_pages.load(Ordering::Relaxed)).ok().filter(|frames| *frames > 0)
+    }
+
+    /// Copies everything, when no thread does any more; true when that was possible.
+    pub(crate) fn finish(&self, writer: &Connection) -> bool {
+        self.shared.checkpoint(writer)
     }
 
     pub(crate) fn stop(&mut self) {
@@ -145,7 +158,7 @@ impl Shared {
                     self.wake.wait(&mut asleep);
                 }
                 while !self.due.load(Ordering::Acquire) && !self.stop.load(Ordering::Acquire) {
-                    if self.wake.wait_for(&mut asleep, DELAY_MAX).timed_out() {
+                    if self.wake.wait_for(&mut asleep, self.delay_max).timed_out() {
                         break;
                     }
                 }

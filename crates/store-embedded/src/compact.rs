@@ -24,8 +24,9 @@ use crate::{row, value};
 
 /// Log entries a call looks at, and the time it takes, before it leaves the rest for the next call. The commit
 /// that crosses a limit is finished: it was written in one transaction, so it can be forgotten in one.
-const ENTRIES_MAX: usize = 2_000;
-const TIME_MAX: Duration = Duration::from_millis(10);
+/// Each entry may dirty a page of its own, and the commit then writes them all: more entries would hold up writers.
+const ENTRIES_MAX: usize = 500;
+const TIME_MAX: Duration = Duration::from_millis(5);
 /// Rows of a dropped space that one call removes.
 const DROP_ROWS_MAX: i64 = 5_000;
 /// Pages given back to the file system by one call.

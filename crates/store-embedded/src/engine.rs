@@ -5,21 +5,24 @@ use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use polder_store::engine::{Batch, Engine, EngineError, ObjectWrite, PlaneWrite, Reader, Recovered};
 use polder_store::{Revision, SpaceId};
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::checkpoint::{self, Checkpointer};
-use crate::committed::{self, CommittedFile, Known, Mark};
+use crate::committed::{self, CommittedFile, Known, Mark, Note};
 use crate::database::{self, Purpose, revision_column};
 use crate::error::{OpenError, engine_error};
-use crate::log::{Chain, Commit, CommitRow};
+use crate::history::History;
+use crate::log::{Chain, CommitRow};
 use crate::page::PAGE_LEN;
 use crate::pool::ReadPool;
-use crate::reader::{blob, revision};
+use crate::reader::blob;
 use crate::row;
 use crate::value::Sealer;
+use crate::wal::{WalFile, WalPosition};
 use crate::{compact, key};
 
 const LOCK_FILE_NAME: &str = "LOCK";
@@ -37,6 +40,8 @@ pub struct Options {
     pub writer_cache_bytes: u64,
     /// What may wait in the WAL before a checkpoint starts. The writer waits for it at sixteen times as much.
     pub checkpoint_bytes: u64,
+    /// How long less than that may wait.
+    pub checkpoint_delay: Duration,
     /// The database may not grow beyond this.
     pub size_max_bytes: Option<u64>,
 }
@@ -48,6 +53,7 @@ impl Default for Options {
             reader_cache_bytes: 8 << 20,
             writer_cache_bytes: 64 << 20,
             checkpoint_bytes: 8 << 20,
+            checkpoint_delay: Duration::from_secs(1),
             size_max_bytes: None,
         }
     }
@@ -60,6 +66,9 @@ pub struct SqliteEngine {
     current: Mark,
     sealer: Sealer,
     committed: CommittedFile,
+    wal: WalFile,
+    /// What of the WAL the current state needs.
+    wal_position: WalPosition,
     checkpointer: Checkpointer,
     pool: Arc<ReadPool>,
     /// Buffers of [`Engine::apply`], kept between calls.
@@ -86,10 +95,10 @@ impl SqliteEngine {
         create_if_missing(directory, &path, &known)?;
 
         let mut connection = database::open(&path, Purpose::Write, options.writer_cache_bytes)?;
-        let damaged = |error| OpenError::engine(&path, error);
-        let history = History::read(&connection, Some(TAIL_LEN)).map_err(damaged)?;
-        history.compare(&connection, directory, &known)?;
-        let History { compacted, current, .. } = history;
+        let wal_path = with_suffix(&path, "-wal");
+        let wal = WalFile::open(&wal_path).map_err(OpenError::io("open", &wal_path))?;
+        let History { compacted, current, wal: wal_position } =
+            History::verify(&connection, &wal, directory, &known, Some(TAIL_LEN))?;
 
         let limits = connection
             .pragma_update(None, "journal_size_limit", checkpoint::wal_bytes_kept(options.checkpoint_bytes))
@@ -101,12 +110,12 @@ impl SqliteEngine {
                 None => Ok(()),
             });
         limits.map_err(|error| OpenError::sqlite(&path, error))?;
-        let committed = CommittedFile::open(directory, current)
+        let committed = CommittedFile::open(directory, Note { mark: current, wal: wal_position })
             .map_err(OpenError::io("write", directory.join(committed::FILE_NAME)))?;
         let synced =
             committed.try_clone().map_err(OpenError::io("open", directory.join(committed::FILE_NAME)))?;
-        let checkpointer = Checkpointer::start(&path, &mut connection, synced, options.checkpoint_bytes)?;
-        let sealer = Sealer::new().map_err(damaged)?;
+        let checkpointer = Checkpointer::start(&path, &mut connection, synced, options)?;
+        let sealer = Sealer::new().map_err(|error| OpenError::engine(&path, error))?;
         let pool = Arc::new(ReadPool::new(path, options.readers_max, options.reader_cache_bytes));
         Ok(SqliteEngine {
             connection,
@@ -114,6 +123,8 @@ impl SqliteEngine {
             current,
             sealer,
             committed,
+            wal,
+            wal_position,
             checkpointer,
             pool,
             key: Vec::new(),
@@ -179,11 +190,8 @@ impl Engine for SqliteEngine {
 
         if !empty {
             self.current = Mark { revision: batch.last, chain };
-            if let Err(error) = self.committed.note(self.current) {
-                // It only serves to notice damage later; the commit itself is durable.
-                tracing::warn!(error = &error as &dyn std::error::Error, "cannot write COMMITTED");
-            }
         }
+        self.note();
         Ok(())
     }
 
@@ -191,12 +199,15 @@ impl Engine for SqliteEngine {
         let target = floor.min(self.current.revision);
         self.checkpointer.bound_wal(&self.connection);
         self.compacted = compact::compact(&mut self.connection, self.compacted, target)?;
+        self.note();
         Ok(if self.compacted.revision >= target { floor } else { self.compacted.revision })
     }
 
     fn drop_space(&mut self, space: SpaceId) -> Result<bool, EngineError> {
         self.checkpointer.bound_wal(&self.connection);
-        compact::drop_space(&mut self.connection, space)
+        let done = compact::drop_space(&mut self.connection, space)?;
+        self.note();
+        Ok(done)
     }
 
     fn reader(&self) -> Arc<dyn Reader> {
@@ -204,23 +215,43 @@ impl Engine for SqliteEngine {
     }
 }
 
+impl SqliteEngine {
+    /// Notes in `COMMITTED` what the last transaction made durable. It only serves to notice damage later, so a failure
+    /// does not undo anything.
+    fn note(&mut self) {
+        let noted = self.wal.generation().and_then(|generation| {
+            if let (Some(generation), Some(frames)) = (generation, self.checkpointer.wal_frames()) {
+                self.wal_position = WalPosition { generation, frames };
+            }
+            self.committed.write(Note { mark: self.current, wal: self.wal_position })
+        });
+        if let Err(error) = noted {
+            tracing::warn!(error = &error as &dyn std::error::Error, "cannot write COMMITTED");
+        }
+    }
+
+    /// Leaves an empty WAL, so that the next start has nothing to read. In this order a kill in between is no damage:
+    /// what the WAL holds is in the database before `COMMITTED` says that it is not needed.
+    fn close(&mut self) -> Result<(), Box<dyn std::error::Error>> {
+        self.checkpointer.stop();
+        if self.checkpointer.finish(&self.connection) {
+            // Both slots: the older one must not ask for what is gone.
+            for _ in 0..2 {
+                self.committed.write(Note { mark: self.current, wal: WalPosition::default() })?;
+                self.committed.sync()?;
+            }
+            self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+        } else {
+            self.committed.sync()?;
+        }
+        Ok(())
+    }
+}
+
 impl Drop for SqliteEngine {
     fn drop(&mut self) {
-        self.checkpointer.stop();
-        let mut statement = match self.connection.prepare("PRAGMA wal_checkpoint(TRUNCATE)") {
-            Ok(statement) => statement,
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "cannot checkpoint the store");
-                return;
-            }
-        };
-        let done = statement.query_row([], |_| Ok(())).map_err(engine_error);
-        let synced = self.committed.sync();
-        if let Err(error) = done {
-            tracing::warn!(error = &error as &dyn std::error::Error, "cannot checkpoint the store");
-        }
-        if let Err(error) = synced {
-            tracing::warn!(error = &error as &dyn std::error::Error, "cannot sync COMMITTED");
+        if let Err(error) = self.close() {
+            tracing::warn!(error = &*error, "cannot close the store cleanly; it will be recovered");
         }
     }
 }
@@ -325,7 +356,7 @@ fn create_if_missing(directory: &Path, path: &Path, known: &Known) -> Result<(),
     let wal = with_suffix(path, "-wal");
     let wal_len = wal.metadata().map_or(0, |metadata| metadata.len());
     let lost = match known {
-        Known::Mark(mark) => mark.revision > Revision(0),
+        Known::Note(note) => note.mark.revision > Revision(0),
         Known::Unreadable => true,
         Known::Nothing => false,
     };
@@ -359,118 +390,8 @@ fn create_if_missing(directory: &Path, path: &Path, known: &Known) -> Result<(),
     synced.map_err(OpenError::io("sync", directory))
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
-}
-
-/// The extent of the log, verified.
-#[derive(Debug)]
-pub(crate) struct History {
-    pub(crate) compacted: Mark,
-    pub(crate) current: Mark,
-}
-
-impl History {
-    /// Verifies that the log is dense, and the chain of its last `tail_len` commits, or of all.
-    pub(crate) fn read(connection: &Connection, tail_len: Option<u64>) -> Result<History, EngineError> {
-        let compacted = database::compacted(connection)?;
-        // Counting touches every page of the log, so it also finds those that cannot be read.
-        let (count, first, last): (i64, Option<i64>, Option<i64>) = connection
-            .query_row(
-                "SELECT (SELECT count(*) FROM log), (SELECT min(revision) FROM log), (SELECT max(revision) FROM log)",
-                [],
-                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
-            )
-            .map_err(engine_error)?;
-        let (Some(first), Some(last)) = (first, last) else {
-            return Ok(History { compacted, current: compacted });
-        };
-        let (count, first, last) = (count.cast_unsigned(), first.cast_unsigned(), last.cast_unsigned());
-        if first != compacted.revision.0 + 1 || last < first || last - first + 1 != count {
-            return Err(EngineError::Damaged(format!(
-                "the log has {count} commits from {first} to {last}, after commit {}; some are missing",
-                compacted.revision
-            )));
-        }
-        let start = tail_len.map_or(first, |len| first.max(last.saturating_sub(len)));
-        let mut statement = connection
-            .prepare("SELECT revision, entries FROM log WHERE revision >= ?1 ORDER BY revision")
-            .map_err(engine_error)?;
-        let mut rows = statement.query([revision_column(Revision(start))]).map_err(engine_error)?;
-        let mut before = (start == first).then_some(compacted.chain);
-        while let Some(row) = rows.next().map_err(engine_error)? {
-            let revision = revision(row, 0)?;
-            let mut commit = Commit::open(revision, blob(row, 1)?)?;
-            if before.is_some_and(|before| before != commit.before) {
-                let what = format!("commit {revision} in the log does not follow the one before it");
-                return Err(EngineError::Damaged(what));
-            }
-            while commit.next()?.is_some() {}
-            before = Some(commit.chain);
-        }
-        let chain = before.ok_or_else(|| EngineError::Damaged("the log cannot be read".to_owned()))?;
-        Ok(History { compacted, current: Mark { revision: Revision(last), chain } })
-    }
-
-    /// Makes sure that everything that was ever acknowledged is there, as far as `COMMITTED` knows.
-    pub(crate) fn compare(
-        &self,
-        connection: &Connection,
-        directory: &Path,
-        known: &Known,
-    ) -> Result<(), OpenError> {
-        let path = directory.join(database::FILE_NAME);
-        let mark = match known {
-            Known::Mark(mark) => *mark,
-            Known::Nothing if self.current.revision == Revision(0) => return Ok(()),
-            Known::Nothing => {
-                tracing::warn!(directory = %directory.display(), "COMMITTED is missing; it is made anew");
-                return Ok(());
-            }
-            Known::Unreadable => {
-                let what = "it cannot be read; check the store, then remove this file: it will be made anew";
-                return Err(OpenError::Damaged {
-                    path: directory.join(committed::FILE_NAME),
-                    what: what.to_owned(),
-                });
-            }
-        };
-        if mark.revision > self.current.revision {
-            let what = format!(
-                "commits {}..{} are missing: they were acknowledged, but store.db and store.db-wal end before them. \
-                 Put back the two files as they were, or a backup; to go on without these commits, remove COMMITTED",
-                self.current.revision.next(),
-                mark.revision
-            );
-            return Err(OpenError::Damaged { path, what });
-        }
-        let chain = if mark.revision == self.compacted.revision {
-            Some(self.compacted.chain)
-        } else if mark.revision > self.compacted.revision {
-            connection
-                .query_row(
-                    "SELECT entries FROM log WHERE revision = ?1",
-                    [revision_column(mark.revision)],
-                    |row| row.get::<_, Vec<u8>>(0),
-                )
-                .optional()
-                .map_err(|error| OpenError::sqlite(&path, error))?
-                .map(|row| Commit::open(mark.revision, &row).map(|commit| commit.chain))
-                .transpose()
-                .map_err(|error| OpenError::engine(&path, error))?
-        } else {
-            None
-        };
-        if chain.is_some_and(|chain| chain != mark.chain) {
-            let what = format!(
-                "commit {} is another one than was acknowledged; store.db and COMMITTED are from different stores. \
-                 Put back the files that belong together; if store.db is the right one, remove COMMITTED",
-                mark.revision
-            );
-            return Err(OpenError::Damaged { path, what });
-        }
-        Ok(())
-    }
 }

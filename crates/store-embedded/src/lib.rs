@@ -22,10 +22,11 @@
 //!   only by [`verify()`], when rows and log contradict each other.
 //! * **A torn tail of the WAL** is a commit that was never acknowledged. SQLite discards it; nothing is lost.
 //! * **Damage inside the WAL** makes SQLite discard the damaged commit and all after it. Opening then finds that the
-//!   log ends before the revision in `COMMITTED`, refuses, and leaves the WAL as it is. `COMMITTED` is written after each
-//!   commit without an fsync, and synced with every checkpoint (at most a second after a commit, or 8 MiB) and at
-//!   close. So after a killed process everything acknowledged is covered; after a power cut, damage that hits the WAL at
-//!   the same time can go unnoticed for commits of the last second or two, if the disk lost those as well.
+//!   log ends before the revision in `COMMITTED`, or that SQLite could read fewer WAL frames than `COMMITTED` knows to
+//!   have been there, refuses, and leaves the WAL as it is. `COMMITTED` is written after each commit without an fsync, and
+//!   synced with every checkpoint (at most a second after a commit, or 8 MiB) and at close. So after a killed process
+//!   everything acknowledged is covered; after a power cut, damage that hits the WAL at the same time can go unnoticed
+//!   for commits of the last second or two, if the disk lost the newest `COMMITTED` as well.
 //! * **A missing, truncated, replaced or older `store.db` or WAL** is noticed by `COMMITTED` in the same way; it holds the
 //!   checksum of the whole history up to its revision, so that a store with another history is refused too.
 //! * **Holes in the log** are noticed at open: the log must be dense. The chain of checksums is verified at open for the
@@ -44,6 +45,7 @@ mod compact;
 mod database;
 mod engine;
 mod error;
+mod history;
 mod key;
 mod log;
 mod page;
@@ -52,6 +54,7 @@ mod reader;
 mod row;
 mod value;
 mod verify;
+mod wal;
 
 pub use engine::{Options, SqliteEngine};
 pub use error::OpenError;

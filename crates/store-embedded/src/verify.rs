@@ -9,13 +9,15 @@ use rusqlite::Connection;
 
 use crate::committed;
 use crate::database::{self, Purpose, revision_column};
-use crate::engine::{History, lock};
+use crate::engine::{lock, with_suffix};
 use crate::error::{OpenError, engine_error};
+use crate::history::History;
 use crate::key;
 use crate::log::Commit;
 use crate::reader::{blob, revision};
 use crate::row;
 use crate::value::{self, Opener};
+use crate::wal::WalFile;
 
 /// More are counted but not described.
 const PROBLEMS_MAX: usize = 100;
@@ -66,22 +68,19 @@ pub fn verify(directory: &Path) -> Result<Report, OpenError> {
     let known =
         committed::read(directory).map_err(OpenError::io("read", directory.join(committed::FILE_NAME)))?;
     let connection = database::open(&path, Purpose::Verify, 16 << 20)?;
+    let wal_path = with_suffix(&path, "-wal");
+    let wal = WalFile::open(&wal_path).map_err(OpenError::io("open", &wal_path))?;
     let mut report = Report::default();
     check(&connection, &mut report).map_err(|error| OpenError::engine(&path, error))?;
 
-    match History::read(&connection, None) {
+    match History::verify(&connection, &wal, directory, &known, None) {
         Ok(history) => {
             report.current = history.current.revision;
             report.compacted = history.compacted.revision;
             report.commits = history.current.revision.0 - history.compacted.revision.0;
-            match history.compare(&connection, directory, &known) {
-                Ok(()) => {}
-                Err(OpenError::Damaged { what, .. }) => report.problem(what),
-                Err(error) => return Err(error),
-            }
         }
-        Err(EngineError::Damaged(what)) => report.problem(what),
-        Err(error) => return Err(OpenError::engine(&path, error)),
+        Err(OpenError::Damaged { what, .. }) => report.problem(what),
+        Err(error) => return Err(error),
     }
     Ok(report)
 }

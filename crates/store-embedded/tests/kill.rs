@@ -294,5 +294,5 @@ fn no_acknowledged_commit_is_lost_or_half_there() {
         commits += expected.current;
     }
     println!("{KILLS} kills, {commits} commits, {:?}", started.elapsed());
-    assert!(commits > 10_000, "{commits}");
+    assert!(commits > 2_000, "{commits}");
 }

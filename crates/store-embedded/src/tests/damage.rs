@@ -10,10 +10,22 @@ use super::*;
 
 const OBJECTS: u64 = 120;
 
-/// A store of some objects in several versions. With `crash`, its WAL has not been checkpointed.
-fn make(directory: &Path, crash: bool) {
+/// How a store was left.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Left {
+    Closed,
+    /// By a kill, before any checkpoint.
+    Killed,
+    /// By a kill, when a checkpoint had copied everything or half of it.
+    KilledAfterCheckpoint,
+    KilledInCheckpoint,
+}
+
+/// A store of some objects in several versions.
+fn make(directory: &Path, left: Left) {
     let work = tempfile::tempdir().unwrap();
-    let mut engine = open(work.path());
+    let options = Options { checkpoint_delay: std::time::Duration::from_secs(600), ..Options::default() };
+    let mut engine = SqliteEngine::open(work.path(), &options).unwrap();
     let spaces = vec![space(SPACE, None, SpaceState::Open)];
     engine.apply(&Batch { spaces, ..Batch::default() }).unwrap();
     for revision in 1..=OBJECTS * 2 {
@@ -24,13 +36,30 @@ fn make(directory: &Path, crash: bool) {
             &format!("{revision} ").repeat(40),
         );
     }
-    if !crash {
-        drop(engine);
-        copy(work.path(), directory);
-    } else {
-        // What a killed process leaves behind is what its files hold now.
-        copy(work.path(), directory);
+    // What a killed process leaves behind is what its files hold now.
+    match left {
+        Left::Closed => drop(engine),
+        Left::Killed => return copy(work.path(), directory),
+        Left::KilledAfterCheckpoint => {
+            engine.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
+            return copy(work.path(), directory);
+        }
+        Left::KilledInCheckpoint => {
+            let before = fs::read(work.path().join("store.db")).unwrap();
+            engine.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
+            copy(work.path(), directory);
+            // Pages are copied in order; the second half did not get there.
+            let mut torn = fs::read(work.path().join("store.db")).unwrap();
+            let half = torn.len() / 2 / 8192 * 8192;
+            torn.truncate(half.max(before.len()));
+            if before.len() > half {
+                torn[half..before.len()].copy_from_slice(&before[half..]);
+            }
+            fs::write(directory.join("store.db"), torn).unwrap();
+            return;
+        }
     }
+    copy(work.path(), directory);
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -97,9 +126,9 @@ struct Case {
 }
 
 impl Case {
-    fn new(crash: bool) -> Case {
+    fn new(left: Left) -> Case {
         let source = tempfile::tempdir().unwrap();
-        make(source.path(), crash);
+        make(source.path(), left);
         let seed = std::process::id().into();
         println!("seed {seed}");
         Case { source, seed }
@@ -124,14 +153,14 @@ impl Case {
 
 #[test]
 fn undamaged_stores_are_read() {
-    for crash in [false, true] {
-        assert_eq!(Case::new(crash).check("store.db", |_| ()), Ok(()));
+    for left in [Left::Closed, Left::Killed, Left::KilledAfterCheckpoint, Left::KilledInCheckpoint] {
+        assert_eq!(Case::new(left).check("store.db", |_| ()), Ok(()), "{left:?}");
     }
 }
 
 #[test]
 fn flipped_bits_in_the_database_are_noticed() {
-    let mut case = Case::new(false);
+    let mut case = Case::new(Left::Closed);
     let len = fs::metadata(case.source.path().join("store.db")).unwrap().len() as usize;
     let mut noticed = 0;
     const ROUNDS: usize = 150;
@@ -149,7 +178,7 @@ fn flipped_bits_in_the_database_are_noticed() {
 
 #[test]
 fn a_page_in_the_wrong_place_is_noticed() {
-    let mut case = Case::new(false);
+    let mut case = Case::new(Left::Closed);
     let pages = fs::metadata(case.source.path().join("store.db")).unwrap().len() as usize / 8192;
     for _ in 0..10 {
         let (from, to) = (2 + case.random(pages - 2), 2 + case.random(pages - 2));
@@ -165,7 +194,7 @@ fn a_page_in_the_wrong_place_is_noticed() {
 
 #[test]
 fn a_truncated_database_is_noticed() {
-    let case = Case::new(false);
+    let case = Case::new(Left::Closed);
     let len = fs::metadata(case.source.path().join("store.db")).unwrap().len() as usize;
     for keep in [0, 1, 99, 100, 512, 8191, 8192, 8193, len / 2, len - 8192, len - 1] {
         assert!(case.check("store.db", |bytes| bytes.truncate(keep)).is_err(), "{keep} of {len}");
@@ -174,30 +203,32 @@ fn a_truncated_database_is_noticed() {
 
 #[test]
 fn damage_in_the_wal_is_noticed() {
-    let mut case = Case::new(true);
-    let len = fs::metadata(case.source.path().join("store.db-wal")).unwrap().len() as usize;
-    assert!(len > 100_000, "{len}");
-    for _ in 0..40 {
-        let (at, bit) = (case.random(len), case.random(8));
-        let result = case.check("store.db-wal", |bytes| bytes[at] ^= 1 << bit);
-        if let Err(error) = result {
-            assert!(error.contains("are missing"), "{error}");
+    for left in [Left::Killed, Left::KilledAfterCheckpoint, Left::KilledInCheckpoint] {
+        let mut case = Case::new(left);
+        let len = fs::metadata(case.source.path().join("store.db-wal")).unwrap().len() as usize;
+        assert!(len > 100_000, "{len}");
+        let noticed = |result: Result<(), String>| {
+            let error = result.unwrap_err();
+            // What is left of the WAL and newer pages in the database may not even fit together as a database.
+            let torn = left != Left::Killed && error.contains("malformed");
+            assert!(torn || error.contains("are missing"), "{left:?}: {error}");
+        };
+        for _ in 0..20 {
+            let (at, bit) = (case.random(len), case.random(8));
+            noticed(case.check("store.db-wal", |bytes| bytes[at] ^= 1 << bit));
         }
-    }
-    // In the header and the first frames nothing is left to hope for.
-    for at in [0, 8, 24, 32, 40, 56, 5_000] {
-        let error = case.check("store.db-wal", |bytes| bytes[at] ^= 4).unwrap_err();
-        assert!(error.contains("are missing"), "{error}");
-    }
-    for keep in [0, 1, 31, 32, 56, len / 2, len - 8192, len - 1] {
-        let error = case.check("store.db-wal", |bytes| bytes.truncate(keep)).unwrap_err();
-        assert!(error.contains("are missing"), "{keep} of {len}: {error}");
+        for at in [0, 8, 16, 24, 32, 40, 56, 5_000] {
+            noticed(case.check("store.db-wal", |bytes| bytes[at] ^= 4));
+        }
+        for keep in [0, 1, 31, 32, 56, len / 2, len - 8192, len - 1] {
+            noticed(case.check("store.db-wal", |bytes| bytes.truncate(keep)));
+        }
     }
 }
 
 #[test]
 fn a_damaged_committed_file_is_named() {
-    let case = Case::new(false);
+    let case = Case::new(Left::Closed);
     let error = case.check("COMMITTED", |bytes| bytes.fill(7)).unwrap_err();
     assert!(error.contains("COMMITTED") && error.contains("remove"), "{error}");
     assert_eq!(case.check("COMMITTED", |bytes| bytes[3] ^= 1), Ok(()), "the other slot is as good");
@@ -207,7 +238,7 @@ fn a_damaged_committed_file_is_named() {
 
 #[test]
 fn an_older_or_foreign_database_is_noticed() {
-    let case = Case::new(false);
+    let case = Case::new(Left::Closed);
     let other = tempfile::tempdir().unwrap();
     let mut engine = open(other.path());
     for revision in 1..=OBJECTS * 3 {
@@ -283,7 +314,7 @@ fn what_is_no_store_is_left_alone() {
 #[test]
 fn a_hole_in_the_log_is_noticed() {
     let directory = tempfile::tempdir().unwrap();
-    make(directory.path(), false);
+    make(directory.path(), Left::Closed);
     let copied = tempfile::tempdir().unwrap();
     for (statement, expected) in [
         ("DELETE FROM log WHERE revision = 100", "some are missing"),

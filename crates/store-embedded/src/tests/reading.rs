@@ -112,5 +112,5 @@ fn a_scan_over_many_versions_is_not_slower_than_its_answer() {
         }
     }
     // Stepping over all versions would visit 30 million rows.
-    assert!(started.elapsed() < std::time::Duration::from_secs(2), "{:?}", started.elapsed());
+    assert!(started.elapsed() < std::time::Duration::from_secs(4), "{:?}", started.elapsed());
 }
