@@ -2,7 +2,7 @@
 
 use polder_model::{GroupResource, PlaneId, SmolStr};
 
-use super::Setup;
+use super::{Fixture, Setup};
 use super::world::{object_name, record};
 use crate::engine::{
     Batch, Engine, LogEntry, ObjectWrite, PlaneRow, PlaneWrite, Reader, Scan, SpaceRow, SpaceState, Version,
@@ -47,16 +47,17 @@ fn space(id: SpaceId, parent: Option<SpaceId>) -> SpaceRow {
     }
 }
 
-/// An engine with three spaces, of which one stands on another.
-fn prepared(setup: &Setup<'_>) -> Box<dyn Engine> {
-    let mut engine = setup.fixture().engine();
+/// An engine with three spaces, of which one stands on another. The fixture comes along: it may own the files.
+fn prepared(setup: &Setup<'_>) -> (Box<dyn Fixture>, Box<dyn Engine>) {
+    let fixture = setup.fixture();
+    let mut engine = fixture.engine();
     engine.recover().unwrap();
     let mut first = batch(1, 1, &[]);
     first.spaces = vec![space(ROOT, None), space(CHILD, Some(ROOT)), space(STRANGER, None)];
     first.resources =
         vec![(PODS, GroupResource::new("", "pods")), (CONFIGS, GroupResource::new("apps", "configs"))];
     engine.apply(&first).unwrap();
-    engine
+    (fixture, engine)
 }
 
 fn version(reader: &dyn Reader, space: SpaceId, name: &str, at: u64) -> Option<Version> {
@@ -76,7 +77,7 @@ fn names(reader: &dyn Reader, scan: &Scan<'_>) -> Vec<String> {
 }
 
 pub(super) async fn batches_follow_each_other(setup: &Setup<'_>) {
-    let mut engine = prepared(setup);
+    let (_fixture, mut engine) = prepared(setup);
     engine.apply(&batch(2, 4, &[(3, ROOT, PODS, "a", Some(1))])).unwrap();
     for (first, last) in [(4, 4), (2, 4), (6, 6), (1, 9)] {
         let wrong = batch(first, last, &[(last, ROOT, PODS, "wrong", Some(1))]);
@@ -90,7 +91,7 @@ pub(super) async fn batches_follow_each_other(setup: &Setup<'_>) {
 }
 
 pub(super) async fn versions_and_scans(setup: &Setup<'_>) {
-    let mut engine = prepared(setup);
+    let (_fixture, mut engine) = prepared(setup);
     let reader = engine.reader();
     engine
         .apply(&batch(
@@ -140,7 +141,7 @@ const TRICKY: [&str; 13] =
     ["0", "a", "a-b", "a.b", "a0", "z", "a/a", "a/z", "a-b/a", "a-b/a-a", "a-b/a.a", "a.b/a", "a0/a"];
 
 pub(super) async fn scans_in_name_order(setup: &Setup<'_>) {
-    let mut engine = prepared(setup);
+    let (_fixture, mut engine) = prepared(setup);
     let mut puts: Vec<Put<'_>> = TRICKY.iter().map(|name| (2, ROOT, PODS, *name, Some(1))).collect();
     puts.reverse();
     puts.push((2, ROOT, CONFIGS, "a/other", Some(1)));
@@ -172,7 +173,7 @@ pub(super) async fn scans_in_name_order(setup: &Setup<'_>) {
 }
 
 pub(super) async fn log_chunks_are_whole(setup: &Setup<'_>) {
-    let mut engine = prepared(setup);
+    let (_fixture, mut engine) = prepared(setup);
     // Revision r has r writes: a limit falls into the middle of most.
     let mut all = Vec::new();
     let text: Vec<String> = (0..20).map(|index| format!("ns/{index:02}")).collect();
@@ -261,7 +262,7 @@ pub(super) async fn rows_come_back(setup: &Setup<'_>) {
 }
 
 pub(super) async fn spaces_are_dropped_whole(setup: &Setup<'_>) {
-    let mut engine = prepared(setup);
+    let (_fixture, mut engine) = prepared(setup);
     let reader = engine.reader();
     let text: Vec<String> = (0..3_000).map(|index| format!("ns/{index:04}")).collect();
     let mut puts: Vec<Put<'_>> = text.iter().map(|name| (2, CHILD, PODS, name.as_str(), Some(1))).collect();
@@ -282,7 +283,7 @@ pub(super) async fn spaces_are_dropped_whole(setup: &Setup<'_>) {
 }
 
 pub(super) async fn compaction_keeps_what_is_visible(setup: &Setup<'_>) {
-    let mut engine = prepared(setup);
+    let (_fixture, mut engine) = prepared(setup);
     let reader = engine.reader();
     let puts = [
         (2, ROOT, PODS, "old", Some(1)),
@@ -325,7 +326,7 @@ pub(super) async fn compaction_keeps_what_is_visible(setup: &Setup<'_>) {
 
 /// Names come and go for years; a deletion with nothing below it must not stay that long.
 pub(super) async fn deletions_that_hide_nothing_go(setup: &Setup<'_>) {
-    let mut engine = prepared(setup);
+    let (_fixture, mut engine) = prepared(setup);
     let reader = engine.reader();
     let puts = [
         (2, ROOT, PODS, "gone", Some(1)),
