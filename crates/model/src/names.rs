@@ -215,7 +215,7 @@ fn is_dns_label(text: &str) -> bool {
 /// What is wrong with a DNS label (namespace names, plane names); `None` when it is one.
 pub fn dns_label_problem(text: &str) -> Option<&'static str> {
     if text.len() > LABEL_LEN_MAX {
-        Some("must be no more than 63 characters")
+        Some("must be no more than 63 bytes")
     } else if !is_dns_label(text) {
         Some(DNS_LABEL)
     } else {
@@ -226,7 +226,7 @@ pub fn dns_label_problem(text: &str) -> Option<&'static str> {
 /// What is wrong with a DNS label that must start with a letter (service names).
 pub fn dns_1035_label_problem(text: &str) -> Option<&'static str> {
     if text.len() > LABEL_LEN_MAX {
-        Some("must be no more than 63 characters")
+        Some("must be no more than 63 bytes")
     } else if !is_dns_label(text) || !text.as_bytes()[0].is_ascii_lowercase() {
         Some(DNS_1035_LABEL)
     } else {
@@ -237,7 +237,7 @@ pub fn dns_1035_label_problem(text: &str) -> Option<&'static str> {
 /// What is wrong with a DNS subdomain (most object names).
 pub fn dns_subdomain_problem(text: &str) -> Option<&'static str> {
     if text.len() > SUBDOMAIN_LEN_MAX {
-        Some("must be no more than 253 characters")
+        Some("must be no more than 253 bytes")
     } else if !text.split('.').all(is_dns_label) {
         Some(DNS_SUBDOMAIN)
     } else {
@@ -282,7 +282,7 @@ pub fn qualified_name_problem(text: &str) -> Option<String> {
     if name.is_empty() {
         Some("name part must be non-empty".into())
     } else if name.len() > LABEL_LEN_MAX {
-        Some("name part must be no more than 63 characters".into())
+        Some("name part must be no more than 63 bytes".into())
     } else if name.contains('/') {
         Some(
             "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \

@@ -158,6 +158,7 @@ pub(crate) fn builtin_definitions(store: &Store) -> Vec<Arc<ResourceDefinition>>
             resource_id: store.resource_id(&storage_name),
             behavior,
             origin: Origin::Builtin,
+            terminating: false,
         })
     };
     grouped.into_iter().map(definition).collect()

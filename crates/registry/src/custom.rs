@@ -373,6 +373,7 @@ pub(crate) fn definition(
         storage,
         behavior,
         origin: Origin::Custom,
+        terminating: crd.at(&["metadata", "deletionTimestamp"]).is_some(),
     })
 }
 

@@ -1,8 +1,11 @@
 //! From a client's document to an object the registry can work with: the right kind, the right types, no unknown
 //! fields, all defaults.
 
+use std::collections::HashSet;
+
 use polder_machinery::schema::coerce::coerce;
 use polder_machinery::schema::default::{apply_defaults, fill_defaults};
+use polder_machinery::schema::embedded::coerce_embedded;
 use polder_machinery::schema::prune::prune;
 use polder_machinery::schema::required::{check_allowed, check_required};
 use polder_machinery::schema::validate::validate;
@@ -50,7 +53,8 @@ pub(crate) fn shape(
     if target.definition.origin == Origin::Builtin {
         coerce(schema, value).map_err(|error| unfit(target, &error.to_string()))?;
     } else {
-        check_metadata_shape(target, value)?;
+        coerce_embedded(schema, value, &FieldPath::ROOT)
+            .map_err(|error| unfit(target, &error.to_string()))?;
     }
     let mut unknown = Vec::new();
     prune(schema, value, &mut unknown);
@@ -70,16 +74,28 @@ pub(crate) fn default(target: &Target, value: &mut Value) -> Result<(), Status> 
     Ok(())
 }
 
-/// What the schema says about an object that is about to be stored.
+/// Members the published schemas call required and Kubernetes accepts missing.
+const NOT_REQUIRED: [(&str, &str); 3] =
+    [("EndpointSlice", "endpoints"), ("CSINode", "spec.drivers"), ("LimitRange", "spec.limits")];
+
+/// What the schema says about an object that is about to be stored. What the kind's own checks have said already is
+/// not said twice.
 pub(crate) fn validate_schema(target: &Target, value: &Value, errors: &mut Vec<FieldError>) {
     let schema = target.served().schema.node();
-    match target.definition.origin {
-        Origin::Builtin => {
-            check_required(schema, value, &FieldPath::ROOT, errors);
-            check_allowed(schema, value, &FieldPath::ROOT, errors);
-        }
-        Origin::Custom => validate(schema, value, &FieldPath::ROOT, errors),
+    if target.definition.origin == Origin::Custom {
+        validate(schema, value, &FieldPath::ROOT, errors);
+        return;
     }
+    let mut found = Vec::new();
+    check_required(schema, value, &FieldPath::ROOT, &mut found);
+    check_allowed(schema, value, &FieldPath::ROOT, &mut found);
+    let said: HashSet<String> = errors.iter().map(|error| error.path.clone()).collect();
+    errors.extend(found.into_iter().filter(|error| {
+        // Status is the server's and its controllers' word: Kubernetes checks little of it.
+        let status = error.path == "status" || error.path.starts_with("status.");
+        let excused = NOT_REQUIRED.contains(&(&target.definition.kind, &error.path));
+        !status && !excused && !said.contains(&error.path)
+    }));
 }
 
 /// apiVersion and kind must be those of the path; where the client left them out they are filled in.
@@ -106,20 +122,6 @@ fn check_kind(value: &mut Value, target: &Target) -> Result<(), Status> {
         }
     }
     Ok(())
-}
-
-/// A custom resource's metadata must at least be an object with string maps; the rest is validation.
-fn check_metadata_shape(target: &Target, value: &Value) -> Result<(), Status> {
-    match value.get("metadata") {
-        None | Some(Value::Object(_)) => Ok(()),
-        Some(other) => Err(unfit(
-            target,
-            &format!(
-                "json: cannot unmarshal {} into Go struct field .metadata of type v1.ObjectMeta",
-                other.type_name()
-            ),
-        )),
-    }
 }
 
 fn unfit(target: &Target, problem: &str) -> Status {

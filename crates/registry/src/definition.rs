@@ -29,6 +29,8 @@ pub struct ResourceDefinition {
     pub resource_id: ResourceId,
     pub behavior: &'static Behavior,
     pub origin: Origin,
+    /// On its way out: what is there can be read and deleted, nothing new is made.
+    pub terminating: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -44,8 +44,12 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<ObjectAnswer, Status> {
         self.authorize(context, "create", target).await?;
-        if !target.served().allows("create") {
-            return Err(Status::method_not_allowed());
+        check_verb(target, "create")?;
+        if target.definition.terminating {
+            return Err(Status::untyped(
+                405,
+                "create not allowed while custom resource definition is terminating",
+            ));
         }
         let value = decode::decode(context, target, document, options.field_validation)?;
         if let Some(answer) = crate::reviews::answer(self, context, target, &value).await? {
@@ -338,13 +342,13 @@ impl Registry {
     ) -> Result<(), Status> {
         let mut errors = Vec::new();
         metadata::validate(new, old, target, &mut errors);
-        decode::validate_schema(target, new, &mut errors);
         if target.subresource.is_empty() {
             (target.definition.behavior.validate)(new, old, &mut errors);
             for warning in (target.definition.behavior.warnings)(new) {
                 context.warn(warning);
             }
         }
+        decode::validate_schema(target, new, &mut errors);
         if errors.is_empty() {
             return Ok(());
         }

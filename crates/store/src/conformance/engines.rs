@@ -2,8 +2,8 @@
 
 use polder_model::{GroupResource, PlaneId, SmolStr};
 
-use super::{Fixture, Setup};
 use super::world::{object_name, record};
+use super::{Fixture, Setup};
 use crate::engine::{
     Batch, Engine, LogEntry, ObjectWrite, PlaneRow, PlaneWrite, Reader, Scan, SpaceRow, SpaceState, Version,
 };

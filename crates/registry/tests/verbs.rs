@@ -1,0 +1,576 @@
+//! Every verb through the registry on a memory store: what clients see, without HTTP.
+
+use std::sync::Arc;
+
+use polder_auth::UserInfo;
+use polder_auth::authz::Chain;
+use polder_model::{GroupResource, SmolStr, Status, Value, json};
+use polder_registry::context::WriteOptions;
+use polder_registry::decode::Document;
+use polder_registry::delete::{DeleteAnswer, DeleteOptions};
+use polder_registry::list::ListOptions;
+use polder_registry::watch::{ObjectChange, WatchItem, WatchOptions};
+use polder_registry::write::PatchKind;
+use polder_registry::{Answered, Query, Registry, RegistryOptions, RequestContext, Target, bootstrap};
+use polder_store::memory::MemoryEngine;
+use polder_store::{Limits, ObjectName, Record, Store, StoreOptions};
+
+/// A registry with planes, and short ways to use one of them as its administrator.
+struct World {
+    registry: Arc<Registry>,
+}
+
+impl World {
+    fn new() -> World {
+        let store = Store::open(
+            Box::new(MemoryEngine::default()),
+            StoreOptions::default(),
+            &bootstrap::digest(),
+            |resource_id| {
+                let objects = bootstrap::objects("2026-01-01T00:00:00Z").into_iter();
+                let stored = objects.map(|object| {
+                    let resource = resource_id(&GroupResource::new(object.group, object.resource));
+                    let name = ObjectName::new(object.namespace.unwrap_or_default(), object.name);
+                    (resource, name, Record::encode(&object.value))
+                });
+                stored.collect()
+            },
+        );
+        let options = RegistryOptions {
+            base_url: "https://polder.test".into(),
+            default_limits: Limits { object_bytes: 100_000, ..Limits::default() },
+            clock: || 1_767_225_600,
+        };
+        let registry = Arc::new(Registry::new(store.unwrap(), Chain::default(), options));
+        registry.tasks.spawn(registry.clone().run_chores());
+        World { registry }
+    }
+
+    /// Makes a plane the way a provider does.
+    async fn plane(&self, name: &str, spec: Value) -> Plane<'_> {
+        let core = Plane { world: self, name: "core".into() };
+        core.create("polder.dev/v1alpha1/planes", json!({"metadata": {"name": name}, "spec": spec}))
+            .await
+            .unwrap();
+        Plane { world: self, name: name.into() }
+    }
+
+    fn core(&self) -> Plane<'_> {
+        Plane { world: self, name: "core".into() }
+    }
+}
+
+struct Plane<'a> {
+    world: &'a World,
+    name: String,
+}
+
+impl Plane<'_> {
+    fn context(&self) -> RequestContext {
+        let plane = self.world.registry.store.plane(&self.name).expect("the plane exists");
+        RequestContext::new(plane, UserInfo::system())
+    }
+
+    /// `v1/configmaps`, `apps/v1/deployments/default/web/scale`: group, version, resource, namespace, name, part.
+    async fn target(&self, path: &str) -> Target {
+        let mut parts: Vec<&str> = path.split('/').collect();
+        if parts[0].starts_with('v') && !parts[0].contains('.') && parts[0].len() < 4 {
+            parts.insert(0, "");
+        }
+        let context = self.context();
+        let found = self.world.registry.resolve(&context.plane, parts[0], parts[1], parts[2]).await.unwrap();
+        let (definition, version) = found.unwrap_or_else(|| panic!("{path} is served"));
+        let mut rest = parts[3..].iter().map(|part| SmolStr::new(part));
+        let namespace =
+            if definition.namespaced { rest.next().unwrap_or_default() } else { SmolStr::default() };
+        Target {
+            definition,
+            version,
+            namespace,
+            name: rest.next().unwrap_or_default(),
+            subresource: rest.next().unwrap_or_default(),
+        }
+    }
+
+    fn shown(&self, target: &Target, body: Answered) -> Value {
+        match body {
+            Answered::Made(value) => value,
+            Answered::Stored(stored) => {
+                self.world.registry.to_client(&self.context(), target, &stored).unwrap()
+            }
+        }
+    }
+
+    async fn create(&self, path: &str, object: Value) -> Result<Value, Status> {
+        self.create_with(path, object, &[]).await
+    }
+
+    async fn create_with(&self, path: &str, object: Value, query: &[(&str, &str)]) -> Result<Value, Status> {
+        let target = self.target(path).await;
+        let options = WriteOptions::from_query(&pairs(query), "CreateOptions")?;
+        let document = Document { value: object, duplicates: Vec::new() };
+        let made = self.world.registry.create(&self.context(), &target, document, &options).await?;
+        Ok(self.shown(&target, made.body))
+    }
+
+    async fn get(&self, path: &str) -> Result<Value, Status> {
+        let target = self.target(path).await;
+        let found = self.world.registry.get(&self.context(), &target, "").await?;
+        Ok(self.shown(&target, found.body))
+    }
+
+    async fn update(&self, path: &str, object: Value) -> Result<Value, Status> {
+        let target = self.target(path).await;
+        let document = Document { value: object, duplicates: Vec::new() };
+        let options = WriteOptions::default();
+        let made = self.world.registry.update(&self.context(), &target, document, &options).await?;
+        Ok(self.shown(&target, made.body))
+    }
+
+    async fn patch(&self, path: &str, kind: PatchKind, patch: Value) -> Result<Value, Status> {
+        let target = self.target(path).await;
+        let patch = Document { value: patch, duplicates: Vec::new() };
+        let options = WriteOptions::default();
+        let made = self.world.registry.patch(&self.context(), &target, kind, &patch, &options).await?;
+        Ok(self.shown(&target, made.body))
+    }
+
+    async fn delete(&self, path: &str, options: Value) -> Result<Value, Status> {
+        let target = self.target(path).await;
+        let options = DeleteOptions::read(Some(&options), &Query::default())?;
+        Ok(match self.world.registry.delete(&self.context(), &target, &options).await? {
+            DeleteAnswer::Gone(status) => status,
+            DeleteAnswer::Object(body) => self.shown(&target, body),
+        })
+    }
+
+    async fn list(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<(Vec<String>, Option<String>), Status> {
+        let target = self.target(path).await;
+        let options = ListOptions::from_query(&pairs(query), &target)?;
+        let page = self.world.registry.list(&self.context(), &target, &options).await?;
+        let names = page.objects.iter().map(|object| object.name.to_string()).collect();
+        Ok((names, page.continue_token))
+    }
+}
+
+fn pairs(query: &[(&str, &str)]) -> Query {
+    Query::new(query.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect())
+}
+
+fn config(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "data": {"a": "1"}})
+}
+
+fn code<T: std::fmt::Debug>(outcome: Result<T, Status>) -> (u16, String) {
+    let status = outcome.expect_err("the request is refused");
+    (status.code, status.message)
+}
+
+#[tokio::test]
+async fn an_object_lives() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let made = plane.create("v1/configmaps/default", config("a")).await.unwrap();
+    assert_eq!(made.str_at(&["kind"]), Some("ConfigMap"));
+    assert_eq!(made.str_at(&["metadata", "namespace"]), Some("default"));
+    assert!(made.str_at(&["metadata", "uid"]).is_some_and(|uid| uid.len() == 36));
+    assert_eq!(plane.get("v1/configmaps/default/a").await.unwrap(), made);
+
+    let (refused, text) = code(plane.create("v1/configmaps/default", config("a")).await);
+    assert_eq!((refused, text.as_str()), (409, r#"configmaps "a" already exists"#));
+
+    let mut changed = made.clone();
+    changed.set_at(&["data", "b"], "2");
+    let updated = plane.update("v1/configmaps/default/a", changed.clone()).await.unwrap();
+    assert_ne!(updated.at(&["metadata", "resourceVersion"]), made.at(&["metadata", "resourceVersion"]));
+    changed.set_at(&["data", "c"], "3");
+    assert_eq!(code(plane.update("v1/configmaps/default/a", changed).await).0, 409, "the version is old");
+    let same = plane.update("v1/configmaps/default/a", updated.clone()).await.unwrap();
+    assert_eq!(same, updated, "writing what is there changes nothing");
+
+    let gone = plane.delete("v1/configmaps/default/a", json!({})).await.unwrap();
+    assert_eq!(gone.str_at(&["status"]), Some("Success"));
+    assert_eq!(gone.str_at(&["details", "kind"]), Some("configmaps"));
+    assert_eq!(code(plane.get("v1/configmaps/default/a").await).1, r#"configmaps "a" not found"#);
+}
+
+#[tokio::test]
+async fn refusals_read_like_upstream() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let rows = [
+        ("v1/configmaps/nowhere", config("a"), 404, r#"namespaces "nowhere" not found"#),
+        (
+            "v1/configmaps/default",
+            json!({"metadata": {}}),
+            422,
+            r#"ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required"#,
+        ),
+        (
+            "v1/configmaps/default",
+            json!({"metadata": {"name": "a", "namespace": "other"}}),
+            400,
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ),
+        (
+            "v1/configmaps/default",
+            json!({"metadata": {"name": "a", "resourceVersion": "5"}}),
+            500,
+            "resourceVersion should not be set on objects to be created",
+        ),
+        (
+            "v1/configmaps/default",
+            json!({"apiVersion": "apps/v1", "kind": "ConfigMap", "metadata": {"name": "a"}}),
+            400,
+            "the API version in the data (apps/v1) does not match the expected API version (v1)",
+        ),
+        (
+            "v1/configmaps/default",
+            json!({"metadata": {"name": "a"}, "data": {"k": 1}}),
+            400,
+            r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field ConfigMap.data of type string"#,
+        ),
+    ];
+    for (path, object, expected_code, expected) in rows {
+        let (found_code, text) = code(plane.create(path, object).await);
+        assert_eq!((found_code, text.as_str()), (expected_code, expected));
+    }
+    let unknown = json!({"metadata": {"name": "a", "foo": 1}, "bar": 2});
+    let strict =
+        plane.create_with("v1/configmaps/default", unknown.clone(), &[("fieldValidation", "Strict")]).await;
+    assert_eq!(
+        code(strict).1,
+        r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: unknown field "bar", unknown field "metadata.foo""#
+    );
+    let lenient = plane.create("v1/configmaps/default", unknown).await.unwrap();
+    assert!(lenient.get("bar").is_none() && lenient.at(&["metadata", "foo"]).is_none(), "{lenient}");
+}
+
+#[tokio::test]
+async fn dry_runs_and_generated_names() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    plane.create_with("v1/configmaps/default", config("dry"), &[("dryRun", "All")]).await.unwrap();
+    assert_eq!(code(plane.get("v1/configmaps/default/dry").await).0, 404);
+    assert_eq!(
+        code(plane.create_with("v1/configmaps/default", config("x"), &[("dryRun", "Some")]).await).0,
+        422
+    );
+
+    let mut names = std::collections::HashSet::new();
+    for _ in 0..20 {
+        let object = json!({"metadata": {"generateName": "job-"}});
+        let made = plane.create("v1/configmaps/default", object).await.unwrap();
+        let name = made.str_at(&["metadata", "name"]).unwrap().to_string();
+        assert!(name.starts_with("job-") && name.len() == 9);
+        names.insert(name);
+    }
+    assert_eq!(names.len(), 20);
+}
+
+#[tokio::test]
+async fn spec_and_status_have_their_own_endpoints() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let deployment = json!({
+        "metadata": {"name": "web"}, "status": {"replicas": 9},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {
+            "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}},
+    });
+    let made = plane.create("apps/v1/deployments/default", deployment).await.unwrap();
+    assert_eq!(made.i64_at(&["spec", "replicas"]), Some(1));
+    assert_eq!(made.i64_at(&["metadata", "generation"]), Some(1));
+    assert_eq!(made.at(&["status", "replicas"]), None, "status is not the creator's to set");
+
+    let status = json!({"spec": {"replicas": 7}, "status": {"replicas": 3}});
+    let after =
+        plane.patch("apps/v1/deployments/default/web/status", PatchKind::Merge, status).await.unwrap();
+    assert_eq!(
+        (after.i64_at(&["spec", "replicas"]), after.i64_at(&["status", "replicas"])),
+        (Some(1), Some(3))
+    );
+    assert_eq!(after.i64_at(&["metadata", "generation"]), Some(1));
+
+    let patch = json!({"spec": {"template": {"spec": {"containers": [{"name": "d", "image": "j"}]}}}, "status": {"replicas": 8}});
+    let after = plane.patch("apps/v1/deployments/default/web", PatchKind::Strategic, patch).await.unwrap();
+    assert_eq!(after.array_at(&["spec", "template", "spec", "containers"]).len(), 2, "lists merge by name");
+    assert_eq!(after.i64_at(&["status", "replicas"]), Some(3));
+    assert_eq!(after.i64_at(&["metadata", "generation"]), Some(2));
+
+    let scaled = plane.patch(
+        "apps/v1/deployments/default/web/scale",
+        PatchKind::Merge,
+        json!({"spec": {"replicas": 5}}),
+    );
+    let scaled = scaled.await.unwrap();
+    assert_eq!((scaled.str_at(&["kind"]), scaled.i64_at(&["spec", "replicas"])), (Some("Scale"), Some(5)));
+    assert_eq!(scaled.str_at(&["status", "selector"]), Some("a=b"));
+    assert_eq!(
+        plane.get("apps/v1/deployments/default/web").await.unwrap().i64_at(&["spec", "replicas"]),
+        Some(5)
+    );
+
+    let selector = json!({"spec": {"selector": {"matchLabels": {"a": "c"}}}});
+    let (refused, text) =
+        code(plane.patch("apps/v1/deployments/default/web", PatchKind::Merge, selector).await);
+    assert!(refused == 422 && text.contains("field is immutable"), "{text}");
+}
+
+#[tokio::test]
+async fn deletion_waits_for_finalizers_and_checks_preconditions() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let mut held = config("held");
+    held.set_at(&["metadata", "finalizers"], json!(["example.com/hold"]));
+    let made = plane.create("v1/configmaps/default", held).await.unwrap();
+
+    let wrong = json!({"preconditions": {"uid": "nope"}});
+    assert_eq!(code(plane.delete("v1/configmaps/default/held", wrong).await).0, 409);
+    let marked = plane.delete("v1/configmaps/default/held", json!({})).await.unwrap();
+    assert!(marked.at(&["metadata", "deletionTimestamp"]).is_some());
+    assert_eq!(marked.at(&["metadata", "uid"]), made.at(&["metadata", "uid"]));
+    let again = plane.delete("v1/configmaps/default/held", json!({})).await.unwrap();
+    assert_eq!(again, marked, "a second delete changes nothing");
+
+    let more = json!({"metadata": {"finalizers": ["example.com/hold", "example.com/other"]}});
+    assert_eq!(code(plane.patch("v1/configmaps/default/held", PatchKind::Merge, more).await).0, 422);
+    let release = json!({"metadata": {"finalizers": null}});
+    plane.patch("v1/configmaps/default/held", PatchKind::Merge, release).await.unwrap();
+    assert_eq!(code(plane.get("v1/configmaps/default/held").await).0, 404);
+}
+
+#[tokio::test]
+async fn lists_page_and_select() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    for index in 0..7 {
+        let mut object = config(&format!("c{index}"));
+        object.set_at(&["metadata", "labels", "parity"], if index % 2 == 0 { "even" } else { "odd" });
+        plane.create("v1/configmaps/default", object).await.unwrap();
+    }
+    let (names, token) = plane.list("v1/configmaps/default", &[("limit", "3")]).await.unwrap();
+    assert_eq!(names, ["default/c0", "default/c1", "default/c2"]);
+    plane.create("v1/configmaps/default", config("c2a")).await.unwrap();
+    let token = token.unwrap();
+    let (names, token) =
+        plane.list("v1/configmaps/default", &[("limit", "3"), ("continue", &token)]).await.unwrap();
+    assert_eq!(names, ["default/c3", "default/c4", "default/c5"], "pages are of one state");
+    let (names, token) =
+        plane.list("v1/configmaps/default", &[("limit", "3"), ("continue", &token.unwrap())]).await.unwrap();
+    assert_eq!((names, token), (vec!["default/c6".to_string()], None));
+
+    let (names, _) =
+        plane.list("v1/configmaps/default", &[("labelSelector", "parity in (odd)")]).await.unwrap();
+    assert_eq!(names, ["default/c1", "default/c3", "default/c5"]);
+    let (names, _) = plane.list("v1/configmaps", &[("fieldSelector", "metadata.name=c4")]).await.unwrap();
+    assert_eq!(names, ["default/c4"]);
+    assert_eq!(code(plane.list("v1/configmaps", &[("fieldSelector", "data.a=1")]).await).0, 400);
+    assert_eq!(code(plane.list("v1/configmaps", &[("resourceVersionMatch", "Exact")]).await).0, 422);
+}
+
+#[tokio::test]
+async fn an_expired_page_comes_with_a_new_token() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    for index in 0..4 {
+        plane.create("v1/configmaps/default", config(&format!("c{index}"))).await.unwrap();
+    }
+    let (_, token) = plane.list("v1/configmaps/default", &[("limit", "2")]).await.unwrap();
+    plane.create("v1/configmaps/default", config("c9")).await.unwrap();
+    world.registry.store.compact(world.registry.store.current()).await.unwrap();
+    let query = [("limit", "2"), ("continue", token.as_deref().unwrap())];
+    let expired = plane.list("v1/configmaps/default", &query).await.unwrap_err();
+    assert_eq!((expired.code, expired.reason.map(|reason| reason.as_str())), (410, Some("Expired")));
+    let fresh = expired.continue_token.unwrap();
+    let (names, _) = plane.list("v1/configmaps/default", &[("continue", &fresh)]).await.unwrap();
+    assert_eq!(names, ["default/c2", "default/c3", "default/c9"]);
+}
+
+#[tokio::test]
+async fn watches_tell_what_a_selector_sees() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    plane.create("v1/configmaps/default", config("before")).await.unwrap();
+    let target = plane.target("v1/configmaps/default").await;
+    let query = pairs(&[("labelSelector", "app=web"), ("allowWatchBookmarks", "1")]);
+    let options = WatchOptions::from_query(&query, &target).unwrap();
+    let mut watch = world.registry.watch(Arc::new(plane.context()), &target, &options).await.unwrap();
+    assert!(matches!(watch.next().await, Some(WatchItem::Bookmark { initial_end: true, .. })));
+
+    let label = |value: Value| json!({"metadata": {"labels": {"app": value}}});
+    plane.patch("v1/configmaps/default/before", PatchKind::Merge, label("web".into())).await.unwrap();
+    plane.patch("v1/configmaps/default/before", PatchKind::Merge, json!({"data": {"b": "2"}})).await.unwrap();
+    plane.patch("v1/configmaps/default/before", PatchKind::Merge, label(Value::Null)).await.unwrap();
+    plane.create("v1/configmaps/default", config("other")).await.unwrap();
+    for expected in [ObjectChange::Added, ObjectChange::Modified, ObjectChange::Deleted] {
+        match watch.next().await {
+            Some(WatchItem::Object { change, object, .. }) => {
+                assert_eq!((change, object.name.name.as_str()), (expected, "before"));
+                assert_eq!(
+                    object.record.label("app"),
+                    Some("web"),
+                    "a deletion shows the last state that matched"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    world.core().delete("polder.dev/v1alpha1/planes/acme", json!({})).await.unwrap();
+    assert!(watch.next().await.is_none(), "a watch ends with its plane");
+}
+
+#[tokio::test]
+async fn a_crd_is_served_in_its_own_answer_and_leaves_nothing() {
+    let world = World::new();
+    let (plane, other) = (world.plane("acme", json!({})).await, world.plane("globex", json!({})).await);
+    let crd = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {
+                    "type": "object", "required": ["size"],
+                    "properties": {"size": {"type": "integer", "minimum": 1}, "color": {"type": "string", "default": "red"}},
+                }}}}}],
+        },
+    });
+    let crds = "apiextensions.k8s.io/v1/customresourcedefinitions";
+    let made = plane.create(crds, crd.clone()).await.unwrap();
+    assert_eq!(made.str_at(&["status", "acceptedNames", "listKind"]), Some("WidgetList"));
+    assert_eq!(made.array_at(&["status", "storedVersions"]), ["v1".into()]);
+
+    let widget = json!({"metadata": {"name": "w"}, "spec": {"size": 2, "junk": true}});
+    let stored = plane.create("example.com/v1/widgets/default", widget).await.unwrap();
+    assert_eq!(stored.at(&["spec"]).unwrap().to_string(), r#"{"color":"red","size":2}"#);
+    let (refused, text) = code(
+        plane
+            .create("example.com/v1/widgets/default", json!({"metadata": {"name": "x"}, "spec": {"size": 0}}))
+            .await,
+    );
+    assert_eq!(
+        (refused, text.as_str()),
+        (
+            422,
+            r#"Widget.example.com "x" is invalid: spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1"#
+        )
+    );
+    let blind = json!({"metadata": {"name": "w"}, "spec": {"size": 3}});
+    assert_eq!(
+        code(plane.update("example.com/v1/widgets/default/w", blind).await).0,
+        422,
+        "custom resources need a version"
+    );
+    let context = other.context();
+    let found = world.registry.resolve(&context.plane, "example.com", "v1", "widgets").await.unwrap();
+    assert!(found.is_none(), "another plane does not serve it");
+
+    plane.delete(&format!("{crds}/widgets.example.com"), json!({})).await.unwrap();
+    for _ in 0..200 {
+        if plane.get(&format!("{crds}/widgets.example.com")).await.is_err() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(code(plane.get(&format!("{crds}/widgets.example.com")).await).0, 404);
+    plane.create(crds, crd).await.unwrap();
+    assert_eq!(plane.list("example.com/v1/widgets", &[]).await.unwrap().0, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_namespace_takes_its_contents_along() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    plane.create("v1/namespaces", json!({"metadata": {"name": "t"}})).await.unwrap();
+    plane.create("v1/configmaps/t", config("a")).await.unwrap();
+    let marked = plane.delete("v1/namespaces/t", json!({})).await.unwrap();
+    assert_eq!(marked.str_at(&["status", "phase"]), Some("Terminating"));
+    let refused = plane.create("v1/configmaps/t", config("late")).await;
+    assert!(matches!(refused, Err(Status { code: 403 | 404, .. })), "{refused:?}");
+    for _ in 0..200 {
+        if plane.get("v1/namespaces/t").await.is_err() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(code(plane.get("v1/namespaces/t").await).0, 404);
+    assert_eq!(plane.list("v1/configmaps", &[]).await.unwrap().0, Vec::<String>::new());
+    assert_eq!(code(plane.delete("v1/namespaces/default", json!({})).await).0, 403);
+}
+
+#[tokio::test]
+async fn planes_are_isolated_forked_and_limited() {
+    let world = World::new();
+    let acme = world.plane("acme", json!({})).await;
+    acme.create("v1/configmaps/default", config("a")).await.unwrap();
+    let fork = world.plane("preview", json!({"forkFrom": "acme"})).await;
+    assert_eq!(fork.list("v1/configmaps", &[]).await.unwrap().0, ["default/a"]);
+    fork.delete("v1/configmaps/default/a", json!({})).await.unwrap();
+    assert_eq!(acme.list("v1/configmaps", &[]).await.unwrap().0, ["default/a"]);
+    acme.create("v1/configmaps/default", config("later")).await.unwrap();
+    assert_eq!(fork.list("v1/configmaps", &[]).await.unwrap().0, Vec::<String>::new());
+
+    let core = world.core();
+    core.create(
+        "polder.dev/v1alpha1/layers",
+        json!({"metadata": {"name": "base"}, "spec": {"plane": "acme"}}),
+    )
+    .await
+    .unwrap();
+    core.delete("polder.dev/v1alpha1/planes/acme", json!({})).await.unwrap();
+    let from_layer = world.plane("third", json!({"forkFrom": "layer/base"})).await;
+    assert_eq!(from_layer.list("v1/configmaps", &[]).await.unwrap().0, ["default/a", "default/later"]);
+    assert_eq!(
+        code(
+            core.create(
+                "polder.dev/v1alpha1/planes",
+                json!({"metadata": {"name": "x"}, "spec": {"forkFrom": "acme"}})
+            )
+            .await
+        )
+        .0,
+        404
+    );
+    assert_eq!(
+        code(core.create("polder.dev/v1alpha1/planes", json!({"metadata": {"name": "third"}})).await).0,
+        409
+    );
+
+    let objects = world.registry.store.plane("third").unwrap().usage.objects();
+    let limited =
+        world.plane("small", json!({"limits": {"objects": (i64::try_from(objects).unwrap())}})).await;
+    let room = objects - world.registry.store.plane("small").unwrap().usage.objects();
+    for index in 0..room {
+        limited.create("v1/configmaps/default", config(&format!("c{index}"))).await.unwrap();
+    }
+    let (refused, text) = code(limited.create("v1/configmaps/default", config("more")).await);
+    assert!(refused == 403 && text.contains(&format!("limit of {objects} objects")), "{text}");
+    let big = json!({"metadata": {"name": "big"}, "data": {"a": ("x".repeat(200_000))}});
+    let (refused, text) = code(fork.create("v1/configmaps/default", big).await);
+    assert!(refused == 413 && text.contains("limit of 100000 bytes"), "{text}");
+}
+
+#[tokio::test]
+async fn nobody_but_masters_may_anything() {
+    let world = World::new();
+    world.plane("acme", json!({})).await;
+    let plane = world.registry.store.plane("acme").unwrap();
+    let acme = Plane { world: &world, name: "acme".into() };
+    let target = acme.target("v1/configmaps/default/a").await;
+    let ann = RequestContext::new(plane.clone(), UserInfo::authenticated("ann", []));
+    let (refused, text) = code(world.registry.get(&ann, &target, "").await);
+    assert_eq!(
+        (refused, text.as_str()),
+        (
+            403,
+            r#"configmaps "a" is forbidden: User "ann" cannot get resource "configmaps" in API group "" in the namespace "default""#
+        )
+    );
+    let mut stranger = UserInfo::system();
+    stranger.home = Some(polder_model::PlaneId::CORE);
+    let stranger = RequestContext::new(plane, stranger);
+    assert_eq!(code(world.registry.get(&stranger, &target, "").await).0, 403);
+}
