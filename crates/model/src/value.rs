@@ -365,7 +365,6 @@ macro_rules! value_from {
     ($($from:ty => $make:expr),* $(,)?) => {
         $(impl From<$from> for Value {
             fn from(from: $from) -> Value {
-                #[expect(clippy::redundant_closure_call, reason = "one row per type")]
                 ($make)(from)
             }
         })*

@@ -77,7 +77,7 @@ impl Catalog {
             }
         }
         for (_, versions) in &mut groups {
-            versions.sort_by(|left, right| version_priority(left).cmp(&version_priority(right)));
+            versions.sort_by_key(|version| version_priority(version));
         }
         groups
     }

@@ -1,4 +1,5 @@
 //! Every verb through the registry on a memory store: what clients see, without HTTP.
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::sync::Arc;
 
@@ -80,7 +81,7 @@ impl Plane<'_> {
         let context = self.context();
         let found = self.world.registry.resolve(&context.plane, parts[0], parts[1], parts[2]).await.unwrap();
         let (definition, version) = found.unwrap_or_else(|| panic!("{path} is served"));
-        let mut rest = parts[3..].iter().map(|part| SmolStr::new(part));
+        let mut rest = parts[3..].iter().map(SmolStr::new);
         let namespace =
             if definition.namespaced { rest.next().unwrap_or_default() } else { SmolStr::default() };
         Target {

@@ -26,11 +26,14 @@ pub(crate) async fn read(body: hyper::body::Incoming) -> Result<Bytes, Status> {
     }
 }
 
+/// Makes the next piece of a streamed body.
+type Pieces = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + Send>;
+
 /// A response body: one piece, or pieces as they come.
 pub(crate) enum AnswerBody {
     Whole(Option<Bytes>),
     /// Polled only while the client takes pieces.
-    Stream(Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + Send>),
+    Stream(Pieces),
 }
 
 impl AnswerBody {
