@@ -123,6 +123,7 @@ impl Registry {
             if let Some(marked) = self.mark(target, &old, options) {
                 let write = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
                 if marked == old {
+                    custom::deleted(self, context, target);
                     return Ok(DeleteAnswer::Object(self.answer(context, target, stored)?));
                 }
                 let unchanged = |current: &mut Value| {

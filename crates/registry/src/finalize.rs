@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use polder_auth::UserInfo;
 use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value};
+use polder_store::{ListQuery, StoredObject};
 use tokio::sync::mpsc;
 
 use crate::context::{Query, RequestContext, WriteOptions};
@@ -44,12 +45,40 @@ impl Default for Chores {
 impl Chores {
     pub(crate) fn add(&self, chore: Chore) {
         if self.sender.try_send(chore.clone()).is_err() {
-            tracing::warn!(?chore, "too much is being deleted at once; a second delete takes this up again");
+            tracing::warn!(
+                ?chore,
+                "too much is being deleted at once; another delete of it takes this up again"
+            );
         }
     }
 }
 
 impl Registry {
+    /// Takes up what a plane was deleting when the server last stopped. Called once, when a plane is first used.
+    pub async fn resume_chores(&self, plane: PlaneId) {
+        let Some(plane) = self.store.plane_by_id(plane) else { return };
+        let id = plane.id;
+        let context = RequestContext::new(plane, UserInfo::system());
+        let waiting = |stored: &StoredObject| {
+            let value = Value::parse(stored.record.body()).unwrap_or_default();
+            value.at(&["metadata", "deletionTimestamp"]).is_some()
+        };
+        for resource in [self.namespaces, self.crds] {
+            let (namespace, after, at, limit) = (None, None, None, 0);
+            let filter: Option<Arc<polder_store::Filter>> = Some(Arc::new(waiting));
+            let query = ListQuery { resource, namespace, after, at, limit, filter };
+            let Ok(page) = self.store.list(&context.plane, query).await else { continue };
+            for stored in page.objects {
+                let name = stored.name.name.clone();
+                self.chores.add(if resource == self.namespaces {
+                    Chore::Namespace { plane: id, name }
+                } else {
+                    Chore::CustomResources { plane: id, crd: name }
+                });
+            }
+        }
+    }
+
     /// Does chores until the server stops. One worker; whoever runs the server owns it.
     pub async fn run_chores(self: Arc<Self>) {
         let Some(mut queue) = self.chores.receiver.lock().take() else { return };

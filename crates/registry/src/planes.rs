@@ -40,22 +40,21 @@ pub(crate) fn definitions(store: &Store) -> Vec<Arc<ResourceDefinition>> {
     vec![make("Plane", "planes", &["pl"], &plane::PLANE), make("Layer", "layers", &[], &layer::LAYER)]
 }
 
-fn is_kind(target: &Target, plural: &str) -> bool {
-    target.definition.group == GROUP && target.definition.plural == plural && target.definition.is_custom()
-}
-
-fn is_own(context: &RequestContext, target: &Target) -> bool {
-    target.definition.group == GROUP && context.plane.id == PlaneId::CORE
+/// Whether a target is one of our own kinds. A tenant may have a CRD of the same name: in its plane it is nothing special.
+fn is_own(context: &RequestContext, target: &Target, plural: &str) -> bool {
+    context.plane.id == PlaneId::CORE
+        && target.definition.group == GROUP
+        && target.definition.plural == plural
 }
 
 /// What the server says about a new plane or layer.
-pub(crate) fn prepare(registry: &Registry, target: &Target, object: &mut Value) {
+pub(crate) fn prepare(registry: &Registry, context: &RequestContext, target: &Target, object: &mut Value) {
     let now = registry.now();
     let ready = |reason: &str| json!([{"type": "Ready", "status": "True", "reason": reason, "message": "", "lastTransitionTime": (now.as_str())}]);
-    if is_kind(target, "planes") {
+    if is_own(context, target, "planes") {
         let url = plane_url(registry, &target.name);
         object.set_at(&["status"], json!({"phase": "Ready", "url": url, "conditions": (ready("Created"))}));
-    } else if is_kind(target, "layers") {
+    } else if is_own(context, target, "layers") {
         let source = object.str_at(&["spec", "plane"]).and_then(|name| registry.store.plane(name));
         let (objects, bytes) = source.map_or((0, 0), |plane| (plane.usage.objects(), plane.usage.bytes()));
         object.set_at(
@@ -81,7 +80,8 @@ pub(crate) fn change(
     new: Option<&Value>,
     old: Option<&Value>,
 ) -> Result<Option<PlaneChange>, Status> {
-    if !is_own(context, target) || !target.subresource.is_empty() {
+    let own = ["planes", "layers"].iter().any(|plural| is_own(context, target, plural));
+    if !own || !target.subresource.is_empty() {
         return Ok(None);
     }
     let store = &registry.store;
@@ -120,7 +120,7 @@ pub(crate) fn change(
 
 /// The core plane cannot be deleted; everything else can.
 pub(crate) fn check_delete(context: &RequestContext, target: &Target) -> Result<(), Status> {
-    if is_own(context, target) && is_kind(target, "planes") && target.name == "core" {
+    if is_own(context, target, "planes") && target.name == "core" {
         let planes = target.definition.group_resource();
         return Err(Status::forbidden(&planes, "core", "the core plane cannot be deleted"));
     }
@@ -144,13 +144,12 @@ fn limits(registry: &Registry, object: &Value) -> Limits {
 }
 
 /// Whether reads of a kind show numbers that are not stored.
-pub(crate) fn has_live_status(target: &Target) -> bool {
-    is_kind(target, "planes")
+pub(crate) fn has_live_status(context: &RequestContext, target: &Target) -> bool {
+    is_own(context, target, "planes")
 }
 
 /// Fills in how much a plane holds now and when it was last used.
-pub(crate) fn live_status(registry: &Registry, target: &Target, object: &mut Value) {
-    debug_assert!(has_live_status(target));
+pub(crate) fn live_status(registry: &Registry, object: &mut Value) {
     let name = object.str_at(&["metadata", "name"]).unwrap_or_default();
     let Some(plane) = registry.store.plane(name) else { return };
     object.set_at(&["status", "objectCount"], integer(plane.usage.objects()));

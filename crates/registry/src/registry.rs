@@ -195,7 +195,7 @@ impl Registry {
         target: &Target,
         stored: Arc<StoredObject>,
     ) -> Result<Answered, Status> {
-        if needs_conversion(target) || planes::has_live_status(target) {
+        if needs_conversion(target) || planes::has_live_status(context, target) {
             return Ok(Answered::Made(self.to_client(context, target, &stored)?));
         }
         Ok(Answered::Stored(stored))
@@ -214,8 +214,8 @@ impl Registry {
         convert(target, &mut value, &target.definition.storage, &target.group_version());
         value.set_at(&["kind"], target.definition.kind.clone());
         value.set_at(&["apiVersion"], target.api_version());
-        if planes::has_live_status(target) {
-            planes::live_status(self, target, &mut value);
+        if planes::has_live_status(context, target) {
+            planes::live_status(self, &mut value);
         }
         Ok(value)
     }

@@ -39,13 +39,7 @@ pub(crate) fn commit_failed(
             name,
             &format!("plane {} has reached its limit of {limit} {what}", plane.name),
         ),
-        CommitError::TooDeep(layers) => Status::forbidden(
-            resource,
-            name,
-            &format!(
-                "the source is {layers} forks deep, which is the most there can be; export and import it to flatten it"
-            ),
-        ),
+        CommitError::CorePlane => Status::forbidden(resource, name, "the core plane cannot be deleted"),
         CommitError::Closed => Status::unavailable("the server is shutting down"),
         CommitError::Engine(error) => engine_failed(&error),
     }

@@ -81,7 +81,7 @@ impl Registry {
             let name = SmolStr::new(candidate.str_at(&["metadata", "name"]).unwrap_or_default());
             let target = target.with_name(&target.namespace, &name);
             custom::prepare(self, context, &target, &mut candidate, None).await?;
-            planes::prepare(self, &target, &mut candidate);
+            planes::prepare(self, context, &target, &mut candidate);
             self.validate(context, &target, &candidate, None)?;
             let outcome = self.commit_new(context, &target, candidate, options).await;
             match outcome {

@@ -575,3 +575,28 @@ async fn nobody_but_masters_may_anything() {
     let stranger = RequestContext::new(plane, stranger);
     assert_eq!(code(world.registry.get(&stranger, &target, "").await).0, 403);
 }
+
+#[tokio::test]
+async fn a_tenants_own_plane_kind_says_nothing_about_others() {
+    let world = World::new();
+    let (spy, _) = (world.plane("spy", json!({})).await, world.plane("victim", json!({})).await);
+    for (plural, kind) in [("planes", "Plane"), ("layers", "Layer")] {
+        let crd = json!({
+            "metadata": {"name": (format!("{plural}.polder.dev"))},
+            "spec": {
+                "group": "polder.dev", "scope": "Cluster", "names": {"plural": plural, "kind": kind},
+                "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+            },
+        });
+        spy.create("apiextensions.k8s.io/v1/customresourcedefinitions", crd).await.unwrap();
+        let object = json!({"metadata": {"name": "victim"}, "spec": {"plane": "victim"}});
+        spy.create(&format!("polder.dev/v1alpha1/{plural}"), object).await.unwrap();
+        let shown = spy.get(&format!("polder.dev/v1alpha1/{plural}/victim")).await.unwrap();
+        assert_eq!(shown.get("status"), None, "{shown}");
+        spy.delete(&format!("polder.dev/v1alpha1/{plural}/victim"), json!({})).await.unwrap();
+    }
+    assert!(world.registry.store.plane("victim").is_some());
+    let shown = world.core().get("polder.dev/v1alpha1/planes/victim").await.unwrap();
+    assert!(shown.i64_at(&["status", "objectCount"]).is_some_and(|count| count > 0), "{shown}");
+}

@@ -17,7 +17,7 @@ use polder_store::Plane;
 use crate::State;
 use crate::answer::{self, Answer};
 use crate::handler::{Call, fallback_style, verb};
-use crate::limits::Kind;
+use crate::limits::Pass;
 use crate::route::{Route, parse_query};
 
 /// What the connection knows about its other end.
@@ -44,9 +44,8 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: Request<I
         let route = route.map_err(|_| Status::path_not_found())?;
         let user = authenticated(&state, &peer, request.headers())?;
         let plane = plane(&state, &peer, &route, &user)?;
-        let default = &state.registry.options.default_limits;
-        let pass = state.gates.enter(&plane, default, Kind::Request)?;
-        touch(&state, &plane);
+        // Nobody in particular can do nothing in particular, so nothing of a plane's share is spent on it.
+        let pass = if user.is_anonymous() { None } else { Some(entered(&state, &plane)?) };
         let prefix = prefix(request.uri().path(), &route);
         let context = Arc::new(RequestContext::new(plane, user));
         let (parts, body) = request.into_parts();
@@ -58,7 +57,7 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: Request<I
             headers: parts.headers,
             query,
             body: Some(body),
-            pass: Some(pass),
+            pass,
             prefix,
         };
         let mut answer = call.answer().await.unwrap_or_else(|status| answer::failure(&status, style));
@@ -94,16 +93,12 @@ fn authenticated(state: &State, peer: &Peer, headers: &HeaderMap) -> Result<User
 /// The plane a request is for. To somebody who belongs to one plane, the others do not exist.
 fn plane(state: &State, peer: &Peer, route: &Route, user: &UserInfo) -> Result<Arc<Plane>, Status> {
     let store = &state.registry.store;
-    let plane = match &route.plane {
-        None => store.plane_by_id(PlaneId::CORE).ok_or_else(|| plane_not_found("core"))?,
-        Some(name) => {
-            let found = store.plane(name.as_str()).ok_or_else(|| plane_not_found(name.as_str()))?;
-            if user.home.is_some_and(|home| home != found.id) {
-                return Err(plane_not_found(name.as_str()));
-            }
-            found
-        }
+    let (name, found) = match &route.plane {
+        None => ("core", store.plane_by_id(PlaneId::CORE)),
+        Some(name) => (name.as_str(), store.plane(name.as_str())),
     };
+    let reachable = |plane: &Arc<Plane>| user.home.is_none_or(|home| home == plane.id);
+    let plane = found.filter(reachable).ok_or_else(|| plane_not_found(name))?;
     // A connection made for one plane's host name carries no requests for another's.
     let by_name =
         peer.server_name.as_deref().and_then(|name| crate::route::plane_of_host(name, &state.base_domains));
@@ -113,9 +108,15 @@ fn plane(state: &State, peer: &Peer, route: &Route, user: &UserInfo) -> Result<A
     Ok(plane)
 }
 
-fn touch(state: &State, plane: &Plane) {
+/// Takes a place among the plane's requests and notes that the plane is in use.
+fn entered(state: &State, plane: &Arc<Plane>) -> Result<Pass, Status> {
+    let pass = state.gates.enter(plane, &state.registry.options.default_limits)?;
     let now = u64::try_from((state.registry.options.clock)()).unwrap_or_default();
-    plane.usage.last_activity.store(now, Ordering::Relaxed);
+    if plane.usage.last_activity.swap(now, Ordering::Relaxed) == 0 {
+        let (registry, id) = (state.registry.clone(), plane.id);
+        state.registry.tasks.spawn(async move { registry.resume_chores(id).await });
+    }
+    Ok(pass)
 }
 
 /// What the client put in front of paths in its plane: nothing when it came by host name.

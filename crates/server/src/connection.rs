@@ -63,9 +63,16 @@ impl Server {
         let connections = TaskTracker::new();
         let closing = CancellationToken::new();
         let mut sweep = tokio::time::interval(Duration::from_secs(10));
+        let stopped = async {
+            stop.cancelled().await;
+            // Not ready first, so that load balancers look elsewhere while everything still works.
+            state.draining.store(true, Ordering::Relaxed);
+            tokio::time::sleep(state.shutdown_delay).await;
+        };
+        tokio::pin!(stopped);
         loop {
             tokio::select! {
-                () = stop.cancelled() => break,
+                () = &mut stopped => break,
                 _ = sweep.tick() => state.gates.sweep(),
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => {
@@ -80,7 +87,6 @@ impl Server {
                 }
             }
         }
-        state.draining.store(true, Ordering::Relaxed);
         drop(self.listener);
         closing.cancel();
         state.stopping.cancel();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
-use polder_model::{GroupKind, Status, Value, json, value};
+use polder_model::{GroupKind, PlaneId, Status, Value, json, value};
 use polder_registry::context::WriteOptions;
 use polder_registry::decode::Document;
 use polder_registry::delete::{DeleteAnswer, DeleteOptions};
@@ -16,7 +16,7 @@ use polder_registry::{Query, RequestContext, Target};
 
 use crate::answer::{self, Answer, Style};
 use crate::body;
-use crate::limits::{Kind, Pass};
+use crate::limits::Pass;
 use crate::negotiate::{self, Form, Media};
 use crate::present::Presenter;
 use crate::route::{Request, ResourcePath, Route};
@@ -111,7 +111,8 @@ impl Call {
         match path {
             "" => Ok(answer::json(StatusCode::OK, &paths(), self.style()?)),
             "/version" => Ok(answer::json(StatusCode::OK, &crate::version(), self.style()?)),
-            "/metrics" => {
+            // Numbers of the whole server: the provider's, not a tenant's.
+            "/metrics" if self.context.plane.id == PlaneId::CORE => {
                 let text = self.state.metrics.scrape(registry, &self.state.gates);
                 let mut answer = answer::text(StatusCode::OK, text);
                 let kind =
@@ -214,10 +215,12 @@ impl Call {
         let (_, form) = self.negotiated(&target)?;
         let options = WatchOptions::from_query(&self.query, &target)?;
         let include = IncludeObject::parse(self.query.get("includeObject"))?;
-        let default = &self.state.registry.options.default_limits;
-        let pass = self.state.gates.enter(&self.context.plane, default, Kind::Watch)?;
-        self.pass = None;
         let watch = self.state.registry.watch(self.context.clone(), &target, &options).await?;
+        let default = &self.state.registry.options.default_limits;
+        let pass = match self.pass.take() {
+            Some(pass) => Some(self.state.gates.become_watch(pass, &self.context.plane, default)?),
+            None => None,
+        };
         Ok(stream::answer(self.state.clone(), watch, form, include, pass))
     }
 

@@ -22,6 +22,7 @@ pub mod route;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use polder_auth::authn::Authenticators;
 use polder_model::{SmolStr, Value, json};
@@ -41,6 +42,8 @@ pub struct State {
     pub pki: Pki,
     /// Domains whose subdomains are planes.
     pub base_domains: Vec<SmolStr>,
+    /// How long the server goes on, no longer ready, after it was told to stop.
+    pub shutdown_delay: Duration,
     gates: Arc<limits::Gates>,
     metrics: metrics::Metrics,
     /// No longer ready: new requests go elsewhere, old ones finish.
@@ -55,12 +58,14 @@ impl State {
         authenticators: Authenticators,
         pki: Pki,
         base_domains: Vec<SmolStr>,
+        shutdown_delay: Duration,
     ) -> State {
         State {
             registry,
             authenticators,
             pki,
             base_domains,
+            shutdown_delay,
             gates: Arc::default(),
             metrics: metrics::Metrics::new(),
             draining: AtomicBool::new(false),

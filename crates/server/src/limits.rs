@@ -25,7 +25,7 @@ struct Gate {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+enum Kind {
     Request,
     Watch,
 }
@@ -38,17 +38,10 @@ pub(crate) struct Pass {
 }
 
 impl Gates {
-    /// Takes a place, or says which limit is in the way.
-    pub(crate) fn enter(
-        self: &Arc<Self>,
-        plane: &Plane,
-        default: &Limits,
-        kind: Kind,
-    ) -> Result<Pass, Status> {
-        let limit = |own: u64, default: u64| if own > 0 { own } else { default };
-        let in_flight = limit(plane.limits.requests_in_flight, default.requests_in_flight);
-        let rate = limit(plane.limits.requests_per_second, default.requests_per_second);
-        let watches = limit(plane.limits.watches, default.watches);
+    /// Takes a place for a request, or says which limit is in the way.
+    pub(crate) fn enter(self: &Arc<Self>, plane: &Plane, default: &Limits) -> Result<Pass, Status> {
+        let in_flight = own_or(plane.limits.requests_in_flight, default.requests_in_flight);
+        let rate = own_or(plane.limits.requests_per_second, default.requests_per_second);
         let mut planes = self.planes.lock();
         let now = Instant::now();
         #[expect(clippy::cast_precision_loss, reason = "rates are small")]
@@ -59,28 +52,41 @@ impl Gates {
             tokens: rate_f,
             filled: now,
         });
-        let refused = |what: &str, limit: u64| {
-            let text = format!("plane {} has reached its limit of {limit} {what}", plane.name);
-            Err(Status::too_many_requests(text, 1))
-        };
-        if rate > 0 {
-            let elapsed = now.duration_since(gate.filled).as_secs_f64();
-            gate.tokens = (gate.tokens + elapsed * rate_f).min(rate_f);
-            gate.filled = now;
-            if gate.tokens < 1.0 {
-                return refused("requests per second", rate);
-            }
-            gate.tokens -= 1.0;
+        let elapsed = now.duration_since(gate.filled).as_secs_f64();
+        gate.tokens = (gate.tokens + elapsed * rate_f).min(rate_f);
+        gate.filled = now;
+        if rate > 0 && gate.tokens < 1.0 {
+            return Err(refusal(plane, "requests per second", rate));
         }
-        match kind {
-            Kind::Request if in_flight > 0 && gate.requests >= in_flight => {
-                return refused("requests in flight", in_flight);
-            }
-            Kind::Watch if watches > 0 && gate.watches >= watches => return refused("open watches", watches),
-            Kind::Request => gate.requests += 1,
-            Kind::Watch => gate.watches += 1,
+        if in_flight > 0 && gate.requests >= in_flight {
+            return Err(refusal(plane, "requests in flight", in_flight));
         }
-        Ok(Pass { gates: self.clone(), plane: plane.id, kind })
+        gate.tokens -= 1.0;
+        gate.requests += 1;
+        Ok(Pass { gates: self.clone(), plane: plane.id, kind: Kind::Request })
+    }
+
+    /// Turns a request's place into a watch's: it is no longer in flight, but open.
+    pub(crate) fn become_watch(
+        &self,
+        mut pass: Pass,
+        plane: &Plane,
+        default: &Limits,
+    ) -> Result<Pass, Status> {
+        let watches = own_or(plane.limits.watches, default.watches);
+        let mut planes = self.planes.lock();
+        let full = planes.get(&plane.id).is_some_and(|gate| watches > 0 && gate.watches >= watches);
+        if full {
+            drop(planes);
+            return Err(refusal(plane, "open watches", watches));
+        }
+        if let Some(gate) = planes.get_mut(&plane.id) {
+            gate.requests -= 1;
+            gate.watches += 1;
+            pass.kind = Kind::Watch;
+        }
+        drop(planes);
+        Ok(pass)
     }
 
     pub(crate) fn watches(&self) -> u64 {
@@ -110,4 +116,12 @@ impl Drop for Pass {
             }
         }
     }
+}
+
+fn own_or(own: u64, default: u64) -> u64 {
+    if own > 0 { own } else { default }
+}
+
+fn refusal(plane: &Plane, what: &str, limit: u64) -> Status {
+    Status::too_many_requests(format!("plane {} has reached its limit of {limit} {what}", plane.name), 1)
 }

@@ -19,7 +19,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Certificates made here live this long; the server makes new ones at a start in the last third of it.
+/// Certificates made here live this long. The server makes itself a new one at every start.
 const LEAF_DAYS: i64 = 365;
 const CA_DAYS: i64 = 3650;
 

@@ -31,7 +31,7 @@ struct Stream {
     watch: ClientWatch,
     form: Form,
     include: IncludeObject,
-    _pass: Pass,
+    _pass: Option<Pass>,
     end: Instant,
     next_bookmark: Instant,
     first: bool,
@@ -45,7 +45,7 @@ pub(crate) fn answer(
     watch: ClientWatch,
     form: Form,
     include: IncludeObject,
-    pass: Pass,
+    pass: Option<Pass>,
 ) -> Answer {
     let now = Instant::now();
     let end = now + watch.timeout;

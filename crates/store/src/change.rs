@@ -112,8 +112,8 @@ pub enum CommitError {
     LayerExists(SmolStr),
     #[error("the plane's limit of {limit} {what} is reached")]
     LimitReached { what: &'static str, limit: u64 },
-    #[error("the plane has been forked from itself too deeply ({0} layers)")]
-    TooDeep(usize),
+    #[error("the core plane cannot be deleted")]
+    CorePlane,
     #[error("the store is shutting down")]
     Closed,
     #[error("cannot write")]

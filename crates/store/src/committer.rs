@@ -4,7 +4,7 @@
 //! Planning works on what is visible plus what this group has already decided ([`Group`]); only when the engine has
 //! made the group durable does any of it become visible, in this order: cache, current revision, watchers, answers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -22,6 +22,7 @@ use crate::feed::Event;
 use crate::key::{Key, ObjectName, ResourceId, Revision, SpaceId};
 use crate::object::{Record, StoredObject};
 use crate::plane::{Limits, Plane, Usage};
+use crate::scan::StackScan;
 use crate::store::{Shared, StoreOptions};
 
 /// Changes committed with one fsync.
@@ -504,6 +505,7 @@ impl Committer {
                 group.put_plane(replaced(&plane, plane.stack.clone(), *limits));
                 Ok(None)
             }
+            PlaneChange::Delete { plane: PlaneId::CORE } => Err(CommitError::CorePlane),
             PlaneChange::Delete { plane } => {
                 let plane = self.plane(group, *plane).ok_or(CommitError::NoPlane)?;
                 group.batch.planes.retain(|write| match write {
@@ -565,7 +567,7 @@ impl Committer {
             return Ok(parent);
         }
         if plane.stack.len() >= STACK_LEN_MAX {
-            return Err(CommitError::TooDeep(plane.stack.len()));
+            return self.copy_flat(group, plane, revision);
         }
         let sealed = overlay.row.id;
         overlay.row.state = SpaceState::Sealed;
@@ -587,6 +589,49 @@ impl Committer {
         let stack: Vec<SpaceId> = std::iter::once(id).chain(plane.stack.iter().copied()).collect();
         group.put_plane(replaced(plane, stack.into(), plane.limits));
         Ok(sealed)
+    }
+
+    /// The plane is so deep that reading through one more layer would crawl: copies what it holds into a layer that
+    /// stands on nothing. Takes as long as there are objects; the plane itself stays as it is.
+    fn copy_flat(
+        &self,
+        group: &mut Group,
+        plane: &Arc<Plane>,
+        revision: Revision,
+    ) -> Result<SpaceId, CommitError> {
+        let failed = |error| CommitError::Engine(Arc::new(error));
+        let resources = u32::try_from(self.shared.resources.read().len()).unwrap_or(u32::MAX);
+        let mut visible: BTreeMap<(ResourceId, ObjectName), Record> = BTreeMap::new();
+        for resource in (0..resources).map(ResourceId) {
+            let mut scan = StackScan::new(&self.shared, &plane.stack, resource, None, None, Revision::NEWEST);
+            while let Some(object) = scan.next().map_err(failed)? {
+                visible.insert((resource, object.name.clone()), object.record.clone());
+            }
+        }
+        for (key, object) in group.objects.iter().filter(|(key, _)| key.plane == plane.id) {
+            let place = (key.resource, key.name.clone());
+            match object {
+                Some(object) => drop(visible.insert(place, object.record.clone())),
+                None => drop(visible.remove(&place)),
+            }
+        }
+        let row = SpaceRow {
+            id: space_id(revision, 0),
+            parent: None,
+            state: SpaceState::Sealed,
+            digest: SmolStr::default(),
+            layer: SmolStr::default(),
+            objects: visible.len() as u64,
+            bytes: visible.values().map(|record| record.len() as u64).sum(),
+        };
+        let id = row.id;
+        for ((resource, name), record) in visible {
+            let (space, plane) = (id, NO_PLANE);
+            let entry = LogEntry { revision, plane, space, resource, name, deleted: false, previous: None };
+            group.batch.objects.push(ObjectWrite { entry, record: Some(record) });
+        }
+        self.add_space(group, row);
+        Ok(id)
     }
 
     /// Whether the overlay holds any version at all: equal counts alone do not prove that nothing changed.

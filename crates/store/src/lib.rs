@@ -20,6 +20,7 @@ pub mod plane;
 mod cache;
 mod committer;
 mod feed;
+mod scan;
 mod store;
 
 pub use change::{Change, CommitError, Committed, Expect, ForkSource, PlaneChange, Write};

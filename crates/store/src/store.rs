@@ -14,14 +14,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::cache::{Cache, Lookup, Snapshot};
 use crate::change::{Change, CommitError, Committed};
 use crate::committer::{self, Committer, Job};
-use crate::engine::{Engine, EngineError, Reader, Scan};
+use crate::engine::{Engine, EngineError, Reader};
 use crate::feed::{Feed, Watch, WatchError, WatchScope};
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 use crate::object::{Record, StoredObject};
 use crate::plane::Plane;
-
-/// Objects read from the engine at once while listing.
-const SCAN_CHUNK_LEN: usize = 512;
+use crate::scan::StackScan;
 
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
@@ -111,6 +109,10 @@ pub(crate) struct ResourceTable {
 }
 
 impl ResourceTable {
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+
     pub(crate) fn unstored(&self) -> Vec<(ResourceId, GroupResource)> {
         let ids = (self.stored..self.names.len()).filter_map(|index| u32::try_from(index).ok());
         ids.map(|index| (ResourceId(index), self.names[index as usize].clone())).collect()
@@ -554,79 +556,6 @@ impl Shared {
             page.remaining = Some(remaining);
         }
         Ok(page)
-    }
-}
-
-/// Objects of a stack of spaces in name order, upper spaces hiding lower ones.
-struct StackScan<'a> {
-    shared: &'a Shared,
-    resource: ResourceId,
-    namespace: Option<&'a str>,
-    at: Revision,
-    spaces: Vec<SpaceCursor>,
-}
-
-struct SpaceCursor {
-    space: SpaceId,
-    /// The next objects, in reverse order.
-    buffer: Vec<(ObjectName, crate::engine::Version)>,
-    after: Option<ObjectName>,
-    done: bool,
-}
-
-impl<'a> StackScan<'a> {
-    fn new(
-        shared: &'a Shared,
-        stack: &[SpaceId],
-        resource: ResourceId,
-        namespace: Option<&'a str>,
-        after: Option<ObjectName>,
-        at: Revision,
-    ) -> StackScan<'a> {
-        let cursor = |&space| SpaceCursor { space, buffer: Vec::new(), after: after.clone(), done: false };
-        StackScan { shared, resource, namespace, at, spaces: stack.iter().map(cursor).collect() }
-    }
-
-    fn next(&mut self) -> Result<Option<Arc<StoredObject>>, EngineError> {
-        loop {
-            for index in 0..self.spaces.len() {
-                self.fill(index)?;
-            }
-            let heads = self.spaces.iter().enumerate();
-            let first =
-                heads.filter_map(|(index, cursor)| cursor.buffer.last().map(|(name, _)| (name, index))).min();
-            let Some((_, index)) = first else { return Ok(None) };
-            let space = self.spaces[index].space;
-            let Some((name, version)) = self.spaces[index].buffer.pop() else { return Ok(None) };
-            for lower in &mut self.spaces[index + 1..] {
-                if lower.buffer.last().is_some_and(|(own, _)| *own == name) {
-                    lower.buffer.pop();
-                }
-            }
-            if let Some(record) = version.record {
-                return Ok(Some(Arc::new(StoredObject { name, revision: version.revision, space, record })));
-            }
-        }
-    }
-
-    fn fill(&mut self, index: usize) -> Result<(), EngineError> {
-        let cursor = &mut self.spaces[index];
-        if cursor.done || !cursor.buffer.is_empty() {
-            return Ok(());
-        }
-        let mut objects = self.shared.reader.scan(&Scan {
-            space: cursor.space,
-            resource: self.resource,
-            namespace: self.namespace,
-            after: cursor.after.as_ref(),
-            at: self.at,
-            limit: SCAN_CHUNK_LEN,
-        })?;
-        cursor.done = objects.len() < SCAN_CHUNK_LEN;
-        cursor.after = objects.last().map(|(name, _)| name.clone());
-        objects.reverse();
-        cursor.buffer = objects;
-        Ok(())
     }
 }
 

@@ -75,7 +75,8 @@ impl Serve {
         registry.tasks.spawn(registry.clone().run_chores());
         let domains = configuration.base_domains.iter().map(SmolStr::new);
         let domains = std::iter::once(SmolStr::new_static("localhost")).chain(domains).collect();
-        let state = Arc::new(State::new(registry, Authenticators { tokens }, pki, domains));
+        let delay = Duration::from_secs(configuration.shutdown_delay_seconds);
+        let state = Arc::new(State::new(registry, Authenticators { tokens }, pki, domains, delay));
 
         let stop = CancellationToken::new();
         let running = server.run(state, stop.clone());

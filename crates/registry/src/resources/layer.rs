@@ -64,7 +64,6 @@ pub(super) fn schema() -> Value {
             "status": {"type": "object", "properties": {
                 "phase": {"type": "string", "description": "Pending, Sealed or Deleting."},
                 "conditions": CONDITIONS,
-                "sealedRevision": {"type": "string", "description": "The state that was sealed, as a resource version of its plane."},
                 "sealedAt": {"type": "string", "format": "date-time", "description": "When it was sealed."},
                 "objectCount": {"type": "integer", "format": "int64", "description": "How many objects it holds."},
                 "storedBytes": {"type": "integer", "format": "int64", "description": "How many bytes they take."}

@@ -135,7 +135,7 @@ pub(super) fn schema() -> Value {
                 "url": {"type": "string", "description": "Where the plane is served."},
                 "objectCount": {"type": "integer", "format": "int64", "description": "How many objects it holds."},
                 "storedBytes": {"type": "integer", "format": "int64", "description": "How many bytes its own objects take."},
-                "lastActivity": {"type": "string", "format": "date-time", "description": "When it was last written to."}
+                "lastActivity": {"type": "string", "format": "date-time", "description": "When it last answered a request; empty after a restart until it does."}
             }}
         }
     }"#,

@@ -244,7 +244,7 @@ fn kind(error: &CommitError) -> &'static str {
         CommitError::NoLayer(_) => "NoLayer",
         CommitError::LayerExists(_) => "LayerExists",
         CommitError::LimitReached { .. } => "LimitReached",
-        CommitError::TooDeep(_) => "TooDeep",
+        CommitError::CorePlane => "CorePlane",
         CommitError::Closed => "Closed",
         CommitError::Engine(error) if matches!(**error, EngineError::Full(_)) => "Full",
         CommitError::Engine(_) => "Engine",
@@ -367,7 +367,7 @@ impl Simulation {
             (Err(error), predicted) => {
                 let kind = kind(&error);
                 // The model knows neither the probe nor depth.
-                let other = matches!(kind, "Full" | "TooDeep");
+                let other = kind == "Full";
                 assert!(
                     Err(kind) == predicted || (other && predicted.is_ok()),
                     "{change:?}: {kind}, {predicted:?}"

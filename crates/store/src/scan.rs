@@ -1,0 +1,84 @@
+//! Reading through a stack of spaces: the overlay of a plane and the layers below it, as one sorted collection.
+
+use std::sync::Arc;
+
+use crate::engine::{EngineError, Scan, Version};
+use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
+use crate::object::StoredObject;
+use crate::store::Shared;
+
+/// Objects read from the engine at once while listing.
+const SCAN_CHUNK_LEN: usize = 512;
+
+/// Objects of a stack of spaces in name order, upper spaces hiding lower ones.
+pub(crate) struct StackScan<'a> {
+    shared: &'a Shared,
+    resource: ResourceId,
+    namespace: Option<&'a str>,
+    at: Revision,
+    spaces: Vec<SpaceCursor>,
+}
+
+struct SpaceCursor {
+    space: SpaceId,
+    /// The next objects, in reverse order.
+    buffer: Vec<(ObjectName, Version)>,
+    after: Option<ObjectName>,
+    done: bool,
+}
+
+impl<'a> StackScan<'a> {
+    pub(crate) fn new(
+        shared: &'a Shared,
+        stack: &[SpaceId],
+        resource: ResourceId,
+        namespace: Option<&'a str>,
+        after: Option<ObjectName>,
+        at: Revision,
+    ) -> StackScan<'a> {
+        let cursor = |&space| SpaceCursor { space, buffer: Vec::new(), after: after.clone(), done: false };
+        StackScan { shared, resource, namespace, at, spaces: stack.iter().map(cursor).collect() }
+    }
+
+    pub(crate) fn next(&mut self) -> Result<Option<Arc<StoredObject>>, EngineError> {
+        loop {
+            for index in 0..self.spaces.len() {
+                self.fill(index)?;
+            }
+            let heads = self.spaces.iter().enumerate();
+            let first =
+                heads.filter_map(|(index, cursor)| cursor.buffer.last().map(|(name, _)| (name, index))).min();
+            let Some((_, index)) = first else { return Ok(None) };
+            let space = self.spaces[index].space;
+            let Some((name, version)) = self.spaces[index].buffer.pop() else { return Ok(None) };
+            for lower in &mut self.spaces[index + 1..] {
+                if lower.buffer.last().is_some_and(|(own, _)| *own == name) {
+                    lower.buffer.pop();
+                }
+            }
+            if let Some(record) = version.record {
+                return Ok(Some(Arc::new(StoredObject { name, revision: version.revision, space, record })));
+            }
+        }
+    }
+
+    fn fill(&mut self, index: usize) -> Result<(), EngineError> {
+        let cursor = &mut self.spaces[index];
+        if cursor.done || !cursor.buffer.is_empty() {
+            return Ok(());
+        }
+        let mut objects = self.shared.reader.scan(&Scan {
+            space: cursor.space,
+            resource: self.resource,
+            namespace: self.namespace,
+            after: cursor.after.as_ref(),
+            at: self.at,
+            limit: SCAN_CHUNK_LEN,
+        })?;
+        cursor.done = objects.len() < SCAN_CHUNK_LEN;
+        cursor.after = objects.last().map(|(name, _)| name.clone());
+        objects.reverse();
+        cursor.buffer = objects;
+        Ok(())
+    }
+}
