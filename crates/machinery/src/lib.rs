@@ -9,6 +9,7 @@ pub mod continue_token;
 pub mod crd;
 pub mod jsonpath;
 pub mod patch;
+pub mod protobuf;
 pub mod schema;
 
 #[cfg(test)]

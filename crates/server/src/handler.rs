@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
+use polder_machinery::protobuf::MEDIA_TYPE as PROTOBUF;
 use polder_model::{GroupKind, PlaneId, Status, Value, json, value};
 use polder_registry::context::WriteOptions;
 use polder_registry::decode::Document;
@@ -22,7 +23,7 @@ use crate::present::Presenter;
 use crate::route::{Request, ResourcePath, Route};
 use crate::stream;
 use crate::table::IncludeObject;
-use crate::{State, discovery, openapi};
+use crate::{State, discovery, openapi, protobuf};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
@@ -227,7 +228,7 @@ impl Call {
     async fn create(mut self, target: Target) -> Result<Answer, Status> {
         let (style, form) = self.negotiated(&target)?;
         let options = WriteOptions::from_query(&self.query, "CreateOptions")?;
-        let document = self.document().await?;
+        let document = self.document(&target).await?;
         let made = self.state.registry.create(&self.context, &target, document, &options).await?;
         let json = self.presenter(&target, form)?.object(made.body)?;
         Ok(answer::json_bytes(StatusCode::CREATED, json, style))
@@ -236,7 +237,7 @@ impl Call {
     async fn update(mut self, target: Target) -> Result<Answer, Status> {
         let (style, form) = self.negotiated(&target)?;
         let options = WriteOptions::from_query(&self.query, "UpdateOptions")?;
-        let document = self.document().await?;
+        let document = self.document(&target).await?;
         let made = self.state.registry.update(&self.context, &target, document, &options).await?;
         let code = if made.created { StatusCode::CREATED } else { StatusCode::OK };
         let json = self.presenter(&target, form)?.object(made.body)?;
@@ -291,7 +292,11 @@ impl Call {
 
     async fn delete_options(&mut self) -> Result<DeleteOptions, Status> {
         let bytes = self.take_body().await?;
-        let body = if bytes.is_empty() { None } else { Some(self.parse(&bytes)?.value) };
+        let body = match self.media() {
+            _ if bytes.is_empty() => None,
+            PROTOBUF => Some(protobuf::delete_options(&bytes)?.value),
+            _ => Some(self.parse(&bytes, &[JSON, YAML, PROTOBUF])?.value),
+        };
         DeleteOptions::read(body.as_ref(), &self.query)
     }
 
@@ -300,7 +305,7 @@ impl Call {
         let accepted = negotiate::accept(self.header(header::ACCEPT))?;
         let transforms = matches!(accepted.form, Form::Table { .. } | Form::Metadata { .. });
         if transforms && !target.served().allows("get") && !target.served().allows("list") {
-            return Err(Status::not_acceptable(&[JSON, YAML, "application/vnd.kubernetes.protobuf"]));
+            return Err(Status::not_acceptable(&[JSON, YAML, PROTOBUF]));
         }
         let form = if accepted.form == Form::Discovery { Form::Whole } else { accepted.form };
         Ok((Style::new(accepted.media, &self.headers, self.query.get("pretty")), form))
@@ -328,12 +333,17 @@ impl Call {
         }
     }
 
-    pub(crate) async fn document(&mut self) -> Result<Document, Status> {
+    /// The object in the body. Custom resources have no messages.
+    pub(crate) async fn document(&mut self, target: &Target) -> Result<Document, Status> {
         let bytes = self.take_body().await?;
-        self.parse(&bytes)
+        match self.media() {
+            _ if target.definition.is_custom() => self.parse(&bytes, &[JSON, YAML]),
+            PROTOBUF => protobuf::document(&bytes, target),
+            _ => self.parse(&bytes, &[JSON, YAML, PROTOBUF]),
+        }
     }
 
-    fn parse(&self, bytes: &[u8]) -> Result<Document, Status> {
+    fn parse(&self, bytes: &[u8], accepted: &[&str]) -> Result<Document, Status> {
         match self.media() {
             "" | JSON => {
                 let parsed = value::parse(bytes).map_err(|error| {
@@ -345,7 +355,7 @@ impl Call {
                 let value = parse_yaml(bytes)?;
                 Ok(Document { value, duplicates: Vec::new() })
             }
-            _ => Err(Status::unsupported_media_type(&[JSON, YAML])),
+            _ => Err(Status::unsupported_media_type(accepted)),
         }
     }
 }

@@ -12,6 +12,7 @@ mod metrics;
 mod negotiate;
 mod openapi;
 mod present;
+mod protobuf;
 mod stream;
 mod subresource;
 mod table;

@@ -44,12 +44,12 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
             Ok(answer::json(StatusCode::CREATED, &answer, style))
         }
         "binding" => {
-            let binding = call.document().await?.value;
+            let binding = call.document(&target).await?.value;
             registry.bind(&call.context, &target, &binding).await?;
             Ok(answer::json(StatusCode::CREATED, &success(), style))
         }
         "eviction" => {
-            let eviction = call.document().await?.value;
+            let eviction = call.document(&target).await?.value;
             registry.evict(&call.context, &target, &eviction).await?;
             Ok(answer::json(StatusCode::CREATED, &success(), style))
         }

@@ -1,4 +1,5 @@
-//! Facts that only the Go sources hold: enum values, and which fields are written though empty.
+//! Facts that only the Go sources hold: enum values, which fields are written though empty, and how fields stand in
+//! protobuf.
 //!
 //! Both are read line by line. gofmt makes that safe: one field or attribute per line, indented by its depth.
 
@@ -63,14 +64,26 @@ pub(crate) struct Structs<'a> {
 #[derive(Default)]
 struct Struct {
     fields: HashMap<String, Field>,
-    /// Structs of the same package whose fields are part of this one.
-    inlined: Vec<String>,
+    /// Structs of the same package whose fields are part of this one, and their number: in protobuf they are a
+    /// message of their own.
+    inlined: Vec<(String, Option<u32>)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Field {
     pointer: bool,
     omit_empty: bool,
+    omit_zero: bool,
+    number: Option<u32>,
+}
+
+/// How a field stands in protobuf, and what of it Go writes as JSON.
+pub(crate) struct Placing {
+    /// The field's number, behind those of the messages it is inlined from.
+    pub(crate) numbers: Vec<u32>,
+    pub(crate) pointer: bool,
+    pub(crate) omit_empty: bool,
+    pub(crate) omit_zero: bool,
 }
 
 impl<'a> Structs<'a> {
@@ -81,24 +94,65 @@ impl<'a> Structs<'a> {
     /// Whether a missing field becomes a zero value in what a server answers: it does when it is no pointer and
     /// its tag does not omit it, and when it is a pointer for which upstream declares that very default.
     pub(crate) fn zero_is_written(&mut self, definition: &str, field: &str) -> anyhow::Result<bool> {
+        let mut numbers = Vec::new();
+        let found = self
+            .find(definition, field, &mut numbers)?
+            .with_context(|| format!("no field {field} in the struct of {definition}"))?;
+        Ok(found.pointer || !found.omit_empty)
+    }
+
+    /// Where a field stands in protobuf; `None` for what stands in the envelope instead: apiVersion and kind.
+    pub(crate) fn placing(&mut self, definition: &str, field: &str) -> anyhow::Result<Option<Placing>> {
+        let mut numbers = Vec::new();
+        let Some(found) = self.find(definition, field, &mut numbers)? else {
+            if matches!(field, "apiVersion" | "kind") {
+                return Ok(None);
+            }
+            bail!("no field {field} in the struct of {definition}");
+        };
+        let Field { pointer, omit_empty, omit_zero, number } = found;
+        numbers.extend(number);
+        match number {
+            Some(_) => Ok(Some(Placing { numbers, pointer, omit_empty, omit_zero })),
+            // The fields of TypeMeta have numbers, its place in other structs has none.
+            None => bail!("{field} of {definition} has no number"),
+        }
+    }
+
+    fn find(
+        &mut self,
+        definition: &str,
+        field: &str,
+        numbers: &mut Vec<u32>,
+    ) -> anyhow::Result<Option<Field>> {
         let (package, kind) = package_split(definition)?;
         if !self.packages.contains_key(&package) {
             let structs = package_read(self.sources, &package)?;
             self.packages.insert(package.clone(), structs);
         }
-        let structs = &self.packages[&package];
-        let found = field_find(structs, kind, field)
-            .with_context(|| format!("no field {field} in the struct of {definition}"))?;
-        Ok(found.pointer || !found.omit_empty)
+        Ok(field_find(&self.packages[&package], kind, field, numbers))
     }
 }
 
-fn field_find(structs: &HashMap<String, Struct>, kind: &str, field: &str) -> Option<Field> {
+fn field_find(
+    structs: &HashMap<String, Struct>,
+    kind: &str,
+    field: &str,
+    numbers: &mut Vec<u32>,
+) -> Option<Field> {
     let own = structs.get(kind)?;
-    own.fields
-        .get(field)
-        .copied()
-        .or_else(|| own.inlined.iter().find_map(|inlined| field_find(structs, inlined, field)))
+    if let Some(found) = own.fields.get(field) {
+        return Some(*found);
+    }
+    // What is inlined without a number (TypeMeta) is not in the message at all.
+    own.inlined.iter().find_map(|(inlined, number)| {
+        numbers.push((*number)?);
+        let found = field_find(structs, inlined, field, numbers);
+        if found.is_none() {
+            numbers.pop();
+        }
+        found
+    })
 }
 
 fn package_read(sources: &Sources, package: &str) -> anyhow::Result<HashMap<String, Struct>> {
@@ -132,15 +186,19 @@ fn structs_read(path: &Path, structs: &mut HashMap<String, Struct>) -> anyhow::R
         } else if let Some((_, own)) = &mut current
             && let Some((declaration, tag)) = line.split_once("`json:\"")
         {
+            let number =
+                tag.split_once("protobuf:\"").and_then(|(_, tag)| tag.split(',').nth(1)?.parse().ok());
             let tag = tag.split('"').next().unwrap_or_default();
             let (json_name, options) = tag.split_once(',').unwrap_or((tag, ""));
             let words: Vec<&str> = declaration.split_whitespace().collect();
             match words[..] {
-                [embedded] if json_name.is_empty() => own.inlined.push(embedded.to_owned()),
+                [embedded] if json_name.is_empty() => own.inlined.push((embedded.to_owned(), number)),
                 [go_type] | [_, go_type, ..] => {
                     let field = Field {
                         pointer: go_type.starts_with('*'),
                         omit_empty: options.split(',').any(|option| option.starts_with("omit")),
+                        omit_zero: options.split(',').any(|option| option == "omitzero"),
+                        number,
                     };
                     own.fields.insert(json_name.to_owned(), field);
                 }

@@ -143,6 +143,18 @@ impl<'a> Types<'a> {
         let mark = if required { "!" } else { "" };
         let package = name.rsplit_once('.').map_or("", |(package, _)| package);
         write!(out, "  {field}{mark} {}", type_expression(property, package)?)?;
+        if let Some(placing) = structs.placing(name, field)? {
+            let numbers: Vec<String> = placing.numbers.iter().map(u32::to_string).collect();
+            // Go never finds a struct empty, whatever the tag says.
+            let omitted = placing.omit_zero || (placing.omit_empty && reference(property).is_none());
+            let mark = match (placing.pointer, omitted) {
+                (true, _) if placing.omit_empty => "*",
+                (true, _) => "*=",
+                (false, false) => "=",
+                (false, true) => "",
+            };
+            write!(out, " #{}{mark}", numbers.join("."))?;
+        }
         let scalar = innermost(property);
         if let Some(format) = scalar["format"].as_str().filter(|format| *format != "byte") {
             write!(out, " fmt={format}")?;

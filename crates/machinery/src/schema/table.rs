@@ -18,11 +18,15 @@
 //!   labels {string}                               map; `atomic`: replaced whole, `granular`: not, whatever its type says
 //!   parts [Part] keys=name patch=merge merge-key=name     list of a type of the same package, merged by name
 //!   tags [string] set                             a list that says neither `keys` nor `set` is atomic
+//!   size integer #3                               protobuf number 3; left out of JSON when zero, `#3=`: written all
+//!                                                 the same, `#3*`: a pointer in Go, `#3*=`: one that is written as null,
+//!                                                 `#2.3`: 3 in the message that is 2
 //! type io.k8s.api.core.v1.When = time             int-or-string, quantity, time, micro-time, raw (JSON object), any
 //! ```
 
 mod build;
 mod lines;
+mod messages;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -30,6 +34,7 @@ use std::sync::{Arc, LazyLock};
 use polder_model::{GroupVersion, GroupVersionKind, SmolStr};
 
 use super::{Arena, NodeId, Schema};
+use crate::protobuf::{Layout, MessageRef};
 
 const TABLE: &str = include_str!("kubernetes-1.35.txt");
 const DEFAULTS: &str = include_str!("defaults.txt");
@@ -52,6 +57,7 @@ pub struct BuiltinTypes {
     names: HashMap<GroupVersionKind, SmolStr>,
     /// The type of each node that stands for a named type, directly or as a field with attributes of its own.
     node_types: HashMap<NodeId, SmolStr>,
+    layout: Layout,
 }
 
 #[derive(Debug)]
@@ -115,6 +121,11 @@ impl BuiltinTypes {
     pub fn schema(&self, type_name: &str) -> Option<Schema> {
         let own = self.types.get(type_name)?;
         Some(Schema { arena: Arc::clone(&self.arena), root: own.root })
+    }
+
+    /// How a type stands in protobuf. `PartialObjectMetadata` and its list are known here, too.
+    pub fn message(&self, type_name: &str) -> Option<MessageRef<'_>> {
+        self.layout.message(type_name)
     }
 
     /// The definition name of a kind.

@@ -68,7 +68,8 @@ pub(super) fn build(lines: &Lines<'_>) -> Result<BuiltinTypes, TableError> {
         builder.arena.nodes[id.0 as usize].type_name = Some(name.clone());
     }
     builder.arena.index_defaults();
-    Ok(BuiltinTypes { arena: Arc::new(builder.arena), resources, types, names, node_types })
+    let layout = super::messages::build(lines)?;
+    Ok(BuiltinTypes { arena: Arc::new(builder.arena), resources, types, names, node_types, layout })
 }
 
 #[derive(Default)]

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use polder_model::{GroupVersion, GroupVersionKind, SmolStr, Value};
 
 use super::{TableError, TypeKind};
+use crate::protobuf::Presence;
 use crate::schema::{ListType, PatchStrategy};
 
 #[derive(Debug, Default)]
@@ -59,6 +60,15 @@ pub(super) struct FieldLine<'a> {
     pub(super) format: Option<SmolStr>,
     pub(super) allowed: Vec<Value>,
     pub(super) attributes: Attributes,
+    pub(super) placing: Option<Placing>,
+}
+
+/// Where a field stands in protobuf.
+#[derive(Debug)]
+pub(super) struct Placing {
+    /// The field's number, behind those of the messages it is inlined from.
+    pub(super) numbers: Vec<u32>,
+    pub(super) presence: Presence,
 }
 
 /// What a field says about the place itself, whatever type stands there.
@@ -242,6 +252,10 @@ fn field_read(line: usize, text: &str) -> Result<FieldLine<'_>, TableError> {
         ..FieldLine::default()
     };
     for word in words {
+        if let Some(placing) = word.strip_prefix('#') {
+            field.placing = Some(placing_read(line, placing)?);
+            continue;
+        }
         let attributes = &mut field.attributes;
         match word.split_once('=') {
             Some(("fmt", value)) => field.format = Some(value.into()),
@@ -270,6 +284,20 @@ fn field_read(line: usize, text: &str) -> Result<FieldLine<'_>, TableError> {
         }
     }
     Ok(field)
+}
+
+fn placing_read(line: usize, text: &str) -> Result<Placing, TableError> {
+    let numbers = text.trim_end_matches(['*', '=']);
+    let presence = match &text[numbers.len()..] {
+        "*" => Presence::Pointer,
+        "*=" => Presence::NullPointer,
+        "=" => Presence::Always,
+        "" => Presence::OmitEmpty,
+        _ => return Err(broken(line, format!("no protobuf presence: #{text}"))),
+    };
+    let numbers: Result<Vec<u32>, _> = numbers.split('.').map(str::parse).collect();
+    let numbers = numbers.map_err(|_| broken(line, format!("no protobuf number: #{text}")))?;
+    Ok(Placing { numbers, presence })
 }
 
 /// The parts of a comma-separated list; none for an empty text.

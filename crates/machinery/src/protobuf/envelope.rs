@@ -1,0 +1,92 @@
+//! What stands around messages: the magic bytes and the kind of a single object, and the frames of a watch.
+
+use polder_model::{Object, SmolStr, Value};
+
+use super::wire::{Payload, Reader, write_bytes, write_nested};
+use super::{MessageRef, ProtobufError, decode, encode, leaf};
+
+const MAGIC: &[u8; 4] = b"k8s\0";
+
+/// An object's message with what the client says it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envelope<'a> {
+    pub api_version: SmolStr,
+    pub kind: SmolStr,
+    pub raw: &'a [u8],
+}
+
+/// Opens an envelope; the message inside stays unread.
+pub fn decode_envelope(bytes: &[u8]) -> Result<Envelope<'_>, ProtobufError> {
+    if bytes.is_empty() {
+        return Err(ProtobufError::Envelope("empty data"));
+    }
+    let body = bytes.strip_prefix(MAGIC).ok_or(ProtobufError::Envelope(
+        "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",
+    ))?;
+    if body.is_empty() {
+        return Err(ProtobufError::Envelope("empty body"));
+    }
+    let mut envelope = Envelope { api_version: SmolStr::default(), kind: SmolStr::default(), raw: &[] };
+    let mut reader = Reader::new(body);
+    while let Some((number, payload)) = reader.field()? {
+        match (number, payload) {
+            (1, Payload::Bytes(type_meta)) => {
+                let mut reader = Reader::new(type_meta);
+                while let Some((number, payload)) = reader.field()? {
+                    match (number, payload) {
+                        (1, Payload::Bytes(text)) => envelope.api_version = text_of(text),
+                        (2, Payload::Bytes(text)) => envelope.kind = text_of(text),
+                        (1 | 2, payload) => return Err(leaf::wrong(payload, "TypeMeta")),
+                        _ => {}
+                    }
+                }
+            }
+            (2, Payload::Bytes(raw)) => envelope.raw = raw,
+            (1..=4, Payload::Bytes(_)) => {}
+            (1..=4, payload) => return Err(leaf::wrong(payload, "Unknown")),
+            _ => {}
+        }
+    }
+    Ok(envelope)
+}
+
+/// The object of an opened envelope, with its `apiVersion` and `kind` as far as they were given.
+pub fn decode_enveloped(envelope: &Envelope<'_>, message: MessageRef<'_>) -> Result<Value, ProtobufError> {
+    let mut value = decode(envelope.raw, message)?;
+    if let Value::Object(object) = &mut value {
+        for (key, text) in [("apiVersion", &envelope.api_version), ("kind", &envelope.kind)] {
+            if !text.is_empty() {
+                object.insert(key, text);
+            }
+        }
+    }
+    Ok(value)
+}
+
+/// Appends an object in its envelope. What it is, it says itself.
+pub fn encode_envelope(value: &Value, message: MessageRef<'_>, out: &mut Vec<u8>) {
+    let text = |key: &str| value.as_object().and_then(|object: &Object| object.str(key)).unwrap_or_default();
+    out.extend_from_slice(MAGIC);
+    write_nested(1, out, |out| {
+        write_bytes(1, text("apiVersion").as_bytes(), out);
+        write_bytes(2, text("kind").as_bytes(), out);
+    });
+    write_nested(2, out, |out| encode(value, message, out));
+    // Go writes these two though they are empty.
+    write_bytes(3, b"", out);
+    write_bytes(4, b"", out);
+}
+
+/// Appends one event of a watch: its length as four bytes, then the event with the enveloped object.
+pub fn encode_event(kind: &str, value: &Value, message: MessageRef<'_>, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    write_bytes(1, kind.as_bytes(), out);
+    write_nested(2, out, |out| write_nested(1, out, |out| encode_envelope(value, message, out)));
+    let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
+    out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+fn text_of(bytes: &[u8]) -> SmolStr {
+    SmolStr::from(String::from_utf8_lossy(bytes))
+}

@@ -1,0 +1,57 @@
+//! Bodies in protobuf: which message a body is, and what a client hears when it is none.
+
+use polder_machinery::protobuf::envelope::{Envelope, decode_envelope, decode_enveloped};
+use polder_machinery::protobuf::{MessageRef, ProtobufError};
+use polder_machinery::schema::table::builtin;
+use polder_model::{GroupVersion, Status};
+use polder_registry::Target;
+use polder_registry::decode::Document;
+
+const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+
+/// A request body. It says itself what it is; whether that fits the path is the registry's question.
+pub(crate) fn document(bytes: &[u8], target: &Target) -> Result<Document, Status> {
+    let kind = &target.definition.kind;
+    let mut envelope = decode_envelope(bytes).map_err(|error| unrecognized(kind, &error))?;
+    if envelope.kind.is_empty() && target.subresource.is_empty() {
+        envelope.kind = kind.clone();
+    }
+    if envelope.api_version.is_empty() && target.subresource.is_empty() {
+        envelope.api_version = target.api_version();
+    }
+    open(&envelope)
+}
+
+/// The body of a delete request.
+pub(crate) fn delete_options(bytes: &[u8]) -> Result<Document, Status> {
+    let mut envelope = decode_envelope(bytes).map_err(|error| unrecognized("DeleteOptions", &error))?;
+    if envelope.kind.is_empty() {
+        envelope.kind = "DeleteOptions".into();
+    }
+    open(&envelope)
+}
+
+fn open(envelope: &Envelope<'_>) -> Result<Document, Status> {
+    let Envelope { api_version, kind, .. } = envelope;
+    let message = message_of(api_version, kind).ok_or_else(|| {
+        Status::bad_request(format!("no kind {kind:?} is registered for version {api_version:?}"))
+    })?;
+    let value = decode_enveloped(envelope, message).map_err(|error| {
+        let version = api_version.rsplit('/').next().unwrap_or_default();
+        Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}"))
+    })?;
+    Ok(Document { value, duplicates: Vec::new() })
+}
+
+fn message_of(api_version: &str, kind: &str) -> Option<MessageRef<'static>> {
+    // A kind of every group version.
+    if kind == "DeleteOptions" {
+        return builtin().message(DELETE_OPTIONS);
+    }
+    let kind = GroupVersion::parse(api_version)?.kind(kind);
+    builtin().message(builtin().type_name(&kind)?)
+}
+
+fn unrecognized(kind: &str, error: &ProtobufError) -> Status {
+    Status::bad_request(format!("object provided is unrecognized (must be of type {kind}): {error}"))
+}
