@@ -1,1 +1,21 @@
-//! placeholder
+//! A small Kubernetes client for the command line, tests and benchmarks.
+//!
+//! It reads a kubeconfig ([`kubeconfig`]), keeps a few connections open, and speaks verbs on paths ([`Client`]). It has
+//! no kinds, no cache and no retries of its own. Invariants: every wait has a deadline (but a watch's), everything read
+//! from a server is bounded, and an error says what to do about it.
+
+pub mod kubeconfig;
+
+mod answer;
+mod body;
+mod client;
+mod connection;
+mod error;
+mod tls;
+
+pub use answer::{Answer, Lines};
+pub use body::Upload;
+pub use client::{Client, ClientOptions};
+pub use error::{ApiError, ClientError};
+pub use http::Method;
+pub use kubeconfig::{Access, Kubeconfig, KubeconfigError};

@@ -1,0 +1,113 @@
+//! TLS as a kubeconfig asks for it.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+
+use crate::kubeconfig::Access;
+
+/// Where systems keep the authorities they trust; used when a kubeconfig names none.
+const SYSTEM_AUTHORITIES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/ca-bundle.pem",
+];
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TlsError {
+    #[error("the certificate authority of the kubeconfig is not a PEM certificate")]
+    Authority,
+    #[error("the kubeconfig names no certificate-authority, and this system has none")]
+    NoAuthority,
+    #[error("the client certificate or key of the kubeconfig is not PEM")]
+    ClientCertificate,
+    #[error(transparent)]
+    Rustls(#[from] rustls::Error),
+}
+
+pub(crate) fn config(access: &Access) -> Result<ClientConfig, TlsError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder =
+        ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    let builder = if access.insecure {
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified(provider)))
+    } else {
+        builder.with_root_certificates(roots(access)?)
+    };
+    let mut config = match &access.client_certificate {
+        Some((chain, key)) => {
+            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
+            let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or(TlsError::ClientCertificate)?;
+            let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::ClientCertificate)?;
+            builder.with_client_auth_cert(chain, key)?
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn roots(access: &Access) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    match &access.certificate_authority {
+        Some(pem) => {
+            for certificate in CertificateDer::pem_slice_iter(pem) {
+                roots.add(certificate.map_err(|_| TlsError::Authority)?)?;
+            }
+            if roots.is_empty() {
+                return Err(TlsError::Authority);
+            }
+        }
+        None => {
+            let bundle = SYSTEM_AUTHORITIES.iter().find_map(|path| std::fs::read(path).ok());
+            let bundle = bundle.ok_or(TlsError::NoAuthority)?;
+            // One odd certificate in a system's bundle is no reason to trust none of them.
+            roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&bundle).flatten());
+        }
+    }
+    Ok(roots)
+}
+
+/// For `insecure-skip-tls-verify`: whoever answers is believed, but must hold the key it shows.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
