@@ -1,0 +1,122 @@
+//! Reference sections 1 and 5: how requests that go nowhere are answered.
+
+use polder_test_support::{Reply, json};
+
+use crate::process::{MAPS, Polder};
+
+#[track_caller]
+fn check(reply: &Reply, code: u16, reason: &str, message: &str) {
+    let status = reply.json();
+    let found = (reply.code, status["reason"].as_str().unwrap_or_default(), status["message"].as_str());
+    assert_eq!(found, (code, reason, Some(message)));
+    assert_eq!((&status["kind"], &status["apiVersion"]), (&json!("Status"), &json!("v1")));
+    assert_eq!((&status["status"], &status["code"]), (&json!("Failure"), &json!(code)));
+}
+
+/// Errors are `Status` objects with upstream's reasons and texts.
+#[test]
+fn texts() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    let nothing = "the server could not find the requested resource";
+    check(&acme.get(&format!("{MAPS}/x")), 404, "NotFound", "configmaps \"x\" not found");
+    check(
+        &acme.get("/apis/apps/v1/namespaces/default/deployments/x"),
+        404,
+        "NotFound",
+        "deployments.apps \"x\" not found",
+    );
+    check(&acme.get("/api/v1/namespaces/default/nothings"), 404, "NotFound", nothing);
+    check(&acme.get("/apis/apps/v9/deployments"), 404, "NotFound", nothing);
+    acme.post(MAPS, &json!({"metadata": {"name": "a"}})).expect(201);
+    check(
+        &acme.post(MAPS, &json!({"metadata": {"name": "a"}})),
+        409,
+        "AlreadyExists",
+        "configmaps \"a\" already exists",
+    );
+    check(
+        &acme.put(&format!("{MAPS}/a"), &json!({"metadata": {"name": "a", "resourceVersion": "1"}})),
+        409,
+        "Conflict",
+        "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply your \
+         changes to the latest version and try again",
+    );
+    check(
+        &acme.post("/api/v1/namespaces/missing/configmaps", &json!({"metadata": {"name": "a"}})),
+        404,
+        "NotFound",
+        "namespaces \"missing\" not found",
+    );
+    check(
+        &acme.must("PUT", MAPS, &[], b"{}"),
+        405,
+        "MethodNotAllowed",
+        "the server does not allow this method on the requested resource",
+    );
+    let invalid = acme.post(MAPS, &json!({"metadata": {"name": "A_"}}));
+    let status = invalid.json();
+    assert_eq!((invalid.code, status["reason"].as_str()), (422, Some("Invalid")));
+    assert!(
+        status["message"]
+            .as_str()
+            .unwrap()
+            .starts_with("ConfigMap \"A_\" is invalid: metadata.name: Invalid value: \"A_\"")
+    );
+    assert_eq!(status["details"]["kind"], "ConfigMap");
+    assert_eq!(status["details"]["causes"][0]["reason"], "FieldValueInvalid");
+    assert_eq!(status["details"]["causes"][0]["field"], "metadata.name");
+}
+
+/// Bodies that are no JSON, of an unknown type, or too large.
+#[test]
+fn bodies() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    let send = |media: &str, body: &[u8]| acme.must("POST", MAPS, &[("Content-Type", media)], body);
+    let broken = send("application/json", b"{\"metadata\":").expect(400).json();
+    assert_eq!(broken["reason"], "BadRequest");
+    assert_eq!(send("text/plain", b"{}").expect(415).json()["reason"], "UnsupportedMediaType");
+    send("application/yaml", b"metadata:\n  name: from-yaml\n").expect(201);
+    let large = format!("{{\"metadata\":{{\"name\":\"l\"}},\"data\":{{\"a\":\"{}\"}}}}", "x".repeat(3 << 20));
+    let refused = send("application/json", large.as_bytes());
+    assert_eq!((refused.code, refused.json()["reason"].as_str()), (413, Some("RequestEntityTooLarge")));
+    assert!(refused.text().contains("limit is 3145728"), "{}", refused.text());
+    let unacceptable = acme.must("GET", MAPS, &[("Accept", "image/png")], b"").expect(406).json();
+    assert_eq!(unacceptable["reason"], "NotAcceptable");
+}
+
+/// Every answer names its audit id, the client's own if it sent one, and may not be cached.
+#[test]
+fn headers() {
+    let polder = Polder::start();
+    let reply = polder.admin.must("GET", "/api/v1/namespaces", &[("Audit-ID", "mine")], b"").expect(200);
+    assert_eq!(reply.header("audit-id"), Some("mine"));
+    assert_eq!(reply.header("cache-control"), Some("no-cache, private"));
+    assert!(polder.admin.get("/nothing").header("audit-id").is_some_and(|id| id.len() == 36));
+    let pretty = polder.admin.get("/api/v1/namespaces/default?pretty=true").text();
+    assert!(pretty.starts_with("{\n  \"") && pretty.ends_with("}\n"), "{pretty}");
+    let plain = polder.admin.get("/api/v1/namespaces/default").text();
+    assert_eq!(plain.find('\n'), Some(plain.len() - 1));
+}
+
+/// Nobody in particular gets 403, a wrong token 401, and neither learns more.
+#[test]
+fn anonymous() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    let anonymous = acme.anonymous().unwrap();
+    check(
+        &anonymous.get("/api/v1/namespaces/default/secrets/s"),
+        403,
+        "Forbidden",
+        "secrets \"s\" is forbidden: User \"system:anonymous\" cannot get resource \"secrets\" in API group \"\" \
+         in the namespace \"default\"",
+    );
+    assert_eq!(anonymous.get("/api").code, 403);
+    assert_eq!(anonymous.get("/apis/apps/v1").code, 403);
+    assert_eq!(anonymous.get("/openapi/v2").code, 403);
+    let wrong = acme.with_token("guess").unwrap();
+    check(&wrong.get("/api/v1/namespaces"), 401, "Unauthorized", "Unauthorized");
+    check(&wrong.get("/version"), 401, "Unauthorized", "Unauthorized");
+}

@@ -1,0 +1,229 @@
+//! Everything somebody in plane A can get hold of, tried on plane B.
+
+use std::time::Duration;
+
+use polder_test_support::{Client, Value, json};
+
+use crate::process::{MAPS, PLANES, Polder};
+
+fn secret(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "data": {"mine": (name)}})
+}
+
+/// Nothing of the answer may come from plane B.
+#[track_caller]
+fn closed(client: &Client, path: &str) {
+    let reply = client.must("GET", path, &[], b"");
+    assert!(matches!(reply.code, 400 | 401 | 403 | 404 | 421), "{path}: {} {}", reply.code, reply.text());
+    assert!(!reply.text().contains("of-globex"), "{path}: {}", reply.text());
+}
+
+/// A plane's credential opens no other plane: by path, by host name, by handshake, by header, or by both at once.
+#[test]
+fn credentials_stay_at_home() {
+    let polder = Polder::start();
+    let (acme, globex) = (polder.plane("acme"), polder.plane("globex"));
+    globex.post(MAPS, &secret("of-globex")).expect(201);
+    acme.get(MAPS).expect(200);
+    let paths = [
+        MAPS,
+        "/api/v1/namespaces",
+        "/api",
+        "/apis",
+        "/openapi/v2",
+        "/api/v1/namespaces/default/configmaps/of-globex",
+        "/api/v1/configmaps?watch=true",
+    ];
+    let there = acme.in_plane("globex");
+    let by_name = acme.at_root().by_name("globex.localhost").unwrap();
+    let by_host = acme.at_root().with_host("globex.localhost");
+    let by_sni = by_name.with_host(&acme.host);
+    let both = by_name.in_plane("acme");
+    let core = acme.at_root();
+    for client in [&there, &by_name, &by_host, &by_sni, &both, &core] {
+        for path in paths {
+            closed(client, path);
+        }
+    }
+    // What is refused looks like what is not there.
+    let mut refused = there.get(MAPS).json();
+    let mut missing = acme.in_plane("nowhere").get(MAPS).json();
+    assert_eq!(refused["code"], 404);
+    for status in [&mut refused, &mut missing] {
+        let text = status.to_string().replace("nowhere", "globex");
+        *status = polder_test_support::Value::String(text);
+    }
+    assert_eq!(refused, missing);
+    // Writes neither.
+    there.post(MAPS, &secret("smuggled")).expect(404);
+    there.delete(&format!("{MAPS}/of-globex")).expect(404);
+    there.patch(&format!("{MAPS}/of-globex"), "merge", &json!({"data": null})).expect(404);
+    assert_eq!(globex.get(&format!("{MAPS}/of-globex")).expect(200).json()["data"]["mine"], "of-globex");
+    // The planes themselves are the provider's business.
+    for path in [PLANES.to_string(), format!("{PLANES}/globex"), format!("{PLANES}/acme")] {
+        closed(&core, &path);
+        closed(&acme, &path);
+    }
+    core.post(&format!("{PLANES}/globex/kubeconfig"), &json!({})).expect(403);
+    acme.post(&format!("{PLANES}/globex/kubeconfig"), &json!({})).expect(404);
+}
+
+/// Headers that proxies use to say who and where have no say here.
+#[test]
+fn headers_choose_nothing() {
+    let polder = Polder::start();
+    let (acme, globex) = (polder.plane("acme"), polder.plane("globex"));
+    globex.post(MAPS, &secret("of-globex")).expect(201);
+    for (name, value) in [
+        ("X-Forwarded-Host", "globex.localhost"),
+        ("X-Forwarded-Prefix", "/clusters/globex"),
+        ("X-Original-URL", "/clusters/globex/api/v1/namespaces/default/configmaps"),
+        ("X-Rewrite-URL", "/clusters/globex/api/v1/namespaces/default/configmaps"),
+        ("Forwarded", "host=globex.localhost"),
+        ("X-Kubernetes-Cluster", "globex"),
+        ("X-Remote-User", "admin"),
+        ("X-Remote-Group", "system:masters"),
+    ] {
+        let reply = acme.must("GET", MAPS, &[(name, value)], b"").expect(200);
+        assert!(!reply.text().contains("of-globex"), "{name}");
+        let nobody = acme.anonymous().unwrap().must("GET", MAPS, &[(name, value)], b"");
+        assert_eq!(nobody.code, 403, "{name}");
+    }
+}
+
+/// A prefix is used once, spelled plainly; everything else selects nothing.
+#[test]
+fn paths_choose_once() {
+    let polder = Polder::start();
+    let (_, globex) = (polder.plane("acme"), polder.plane("globex"));
+    globex.post(MAPS, &secret("of-globex")).expect(201);
+    let end = "api/v1/namespaces/default/configmaps";
+    for path in [
+        format!("/clusters/acme/clusters/globex/{end}"),
+        format!("/clusters/acme/../globex/{end}"),
+        format!("/clusters/acme/%2e%2e/globex/{end}"),
+        format!("/clusters/acme%2f..%2fglobex/{end}"),
+        format!("/clusters/%67lobex/{end}"),
+        format!("/clusters/GLOBEX/{end}"),
+        format!("/clusters//globex/{end}"),
+        format!("//clusters/globex/{end}"),
+        format!("/clusters/globex//{end}"),
+        format!("/clusters/globex;/{end}"),
+        format!("/clusters/globex%00/{end}"),
+        format!("/./clusters/globex/{end}"),
+        format!("/%63lusters/globex/{end}"),
+        format!("/clusters\\globex/{end}"),
+        format!("/clusters/acme/{end}/../../../../../../globex/{end}"),
+    ] {
+        // As the provider, who may see everything: what is not found is not even looked for.
+        let reply = polder.admin.must("GET", &path, &[], b"");
+        assert!(matches!(reply.code, 400 | 404), "{path}: {}", reply.code);
+        assert!(!reply.text().contains("of-globex"), "{path}");
+    }
+    let unknown = polder.admin.in_plane("nowhere").get(MAPS).expect(404).json();
+    assert_eq!((&unknown["kind"], &unknown["reason"]), (&json!("Status"), &json!("NotFound")));
+    assert_eq!(unknown["message"], "planes.polder.dev \"nowhere\" not found");
+    let named = polder.admin.by_name("globex.localhost").unwrap();
+    assert!(named.get(MAPS).expect(200).text().contains("of-globex"));
+    named.in_plane("acme").get(MAPS).expect(404);
+    polder.admin.by_name("nowhere.localhost").unwrap().get(MAPS).expect(404);
+}
+
+/// Versions, tokens and identities of one plane mean nothing in another.
+#[test]
+fn leavings_open_nothing() {
+    let polder = Polder::start();
+    let (acme, globex) = (polder.plane("acme"), polder.plane("globex"));
+    for index in 0..5 {
+        globex.post(MAPS, &secret(&format!("of-globex-{index}"))).expect(201);
+        acme.post(MAPS, &secret(&format!("mine-{index}"))).expect(201);
+    }
+    let page = globex.get(&format!("{MAPS}?limit=2")).expect(200).json();
+    let token = page["metadata"]["continue"].as_str().unwrap();
+    let version = page["metadata"]["resourceVersion"].as_str().unwrap();
+    for query in [
+        format!("continue={token}&limit=10"),
+        format!("resourceVersion={version}&resourceVersionMatch=Exact"),
+        format!("resourceVersion={version}&resourceVersionMatch=NotOlderThan"),
+        format!("limit=10&resourceVersion={version}"),
+    ] {
+        let reply = acme.get(&format!("{MAPS}?{query}"));
+        assert!(!reply.text().contains("of-globex"), "{query}: {}", reply.text());
+    }
+    let path = format!("{MAPS}/of-globex-0");
+    let theirs = globex.get(&path).json();
+    acme.put(&path, &theirs).expect(404);
+    let uid = json!({"preconditions": {"uid": (theirs["metadata"]["uid"])}});
+    acme.delete_with(&path, &uid).expect(404);
+    globex.get(&path).expect(200);
+    let mut watch = acme.watch(&format!("/api/v1/configmaps?watch=true&resourceVersion={version}"));
+    globex.post(MAPS, &secret("of-globex-new")).expect(201);
+    acme.post(MAPS, &secret("mine-new")).expect(201);
+    loop {
+        let event = watch.must();
+        assert!(!event.to_string().contains("of-globex"), "{event}");
+        if event["object"]["metadata"]["name"] == "mine-new" {
+            break;
+        }
+    }
+    assert!(watch.silent(Duration::from_millis(300)));
+}
+
+/// Planes have the same names for different things, and a fork leaves its source alone.
+#[test]
+fn same_names_different_things() {
+    let polder = Polder::start();
+    let (acme, globex) = (polder.plane("acme"), polder.plane("globex"));
+    acme.post(MAPS, &secret("a")).expect(201);
+    globex.post(MAPS, &json!({"metadata": {"name": "a"}, "data": {"x": "y"}})).expect(201);
+    let uid = |client: &Client| client.get(&format!("{MAPS}/a")).json()["metadata"]["uid"].clone();
+    assert_ne!(uid(&acme), uid(&globex));
+    polder
+        .admin
+        .post(PLANES, &json!({"metadata": {"name": "fork"}, "spec": {"forkFrom": "acme"}}))
+        .expect(201);
+    let fork = polder.admin.in_plane("fork");
+    assert_eq!(uid(&fork), uid(&acme));
+    fork.delete(&format!("{MAPS}/a")).expect(200);
+    fork.post(MAPS, &secret("fresh")).expect(201);
+    acme.get(&format!("{MAPS}/a")).expect(200);
+    acme.get(&format!("{MAPS}/fresh")).expect(404);
+    acme.delete(&format!("{MAPS}/a")).expect(200);
+    globex.get(&format!("{MAPS}/a")).expect(200);
+    // The old plane's credentials are not the fork's.
+    acme.in_plane("fork").get(MAPS).expect(404);
+}
+
+/// A plane that is deleted is gone at once, watches end, and one made again under its name is another.
+#[test]
+fn a_name_used_again() {
+    let polder = Polder::start();
+    let old = polder.plane("acme");
+    old.post(MAPS, &secret("of-old")).expect(201);
+    let mut watch = old.watch(&format!("{MAPS}?watch=true"));
+    assert_eq!(watch.next_name(), "ADDED of-old");
+    polder.admin.delete(&format!("{PLANES}/acme")).expect(200);
+    old.get(MAPS).expect(404);
+    while let Ok(Some(event)) = watch.next() {
+        assert!(event["type"] == "ERROR" || event["type"] == "DELETED", "{event}");
+    }
+    let new = polder.plane("acme");
+    new.get(&format!("{MAPS}/of-old")).expect(404);
+    old.get(MAPS).expect(404);
+}
+
+/// Tokens may be confined to one plane, and then are nobody in all others.
+#[test]
+fn tokens() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tokens.csv");
+    std::fs::write(&path, "all,ann,1,system:masters\nnone,bob,2\n").unwrap();
+    let polder = Polder::start_with(&format!("tokenFile: {}\n", path.display()));
+    polder.plane("acme");
+    let acme = polder.admin.in_plane("acme");
+    acme.with_token("all").unwrap().get(MAPS).expect(200);
+    let refused = acme.with_token("none").unwrap().get(MAPS).expect(403).json();
+    assert!(refused["message"].as_str().unwrap().contains("User \"bob\" cannot list"), "{refused}");
+    acme.with_token("other").unwrap().get(MAPS).expect(401);
+    acme.with_token("").unwrap().get(MAPS).expect(401);
+}

@@ -1,0 +1,296 @@
+//! kubectl, as old as Debian's and as new as the release we serve, in two planes at once.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::process::Polder;
+use crate::tools;
+
+/// Debian's kubectl 1.20 works unchanged.
+#[test]
+fn kubectl_old() {
+    session("POLDER_TEST_KUBECTL_OLD", "kubectl 1.20");
+}
+
+/// The kubectl of the release we serve works unchanged.
+#[test]
+fn kubectl_current() {
+    session("POLDER_TEST_KUBECTL_CURRENT", "kubectl 1.35");
+}
+
+const WEB: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  labels: {app: web}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - {name: web, image: 'nginx:1'}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: web
+spec:
+  selector: {app: web}
+  ports:
+  - {port: 80}
+";
+
+const GADGETS: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: gadgets.example.com
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: gadgets, singular: gadget, kind: Gadget, shortNames: [gd], categories: [all]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    additionalPrinterColumns:
+    - {name: Size, type: integer, jsonPath: .spec.size}
+    schema:
+      openAPIV3Schema:
+        type: object
+        description: Something small and useful.
+        properties:
+          spec:
+            type: object
+            properties:
+              size: {type: integer, description: How many of them., default: 2}
+          status:
+            type: object
+            properties:
+              phase: {type: string}
+";
+
+const GADGET: &str = "{apiVersion: example.com/v1, kind: Gadget, metadata: {name: g}, spec: {}}";
+
+/// One kubectl, one plane.
+struct Kubectl {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    cache: PathBuf,
+}
+
+fn session(variable: &str, what: &str) {
+    let Some(program) = tools::find(variable, what) else { return };
+    let polder = Polder::start();
+    let home = tempfile::tempdir().unwrap();
+    let names = ["acme", "globex"];
+    let planes = names.map(|name| {
+        polder.plane(name);
+        let cache = home.path().join(name);
+        Kubectl { program: program.clone(), kubeconfig: polder.plane_kubeconfig(name), cache }
+    });
+    std::thread::scope(|scope| {
+        for kubectl in &planes {
+            scope.spawn(|| {
+                workload(kubectl, home.path());
+                config(kubectl);
+            });
+        }
+    });
+    let [acme, globex] = planes;
+    custom(&acme);
+    globex.fails("get gadgets", "the server doesn't have a resource type \"gadgets\"");
+    provider(&Kubectl {
+        program,
+        kubeconfig: polder.data().join("admin.kubeconfig"),
+        cache: home.path().join("core"),
+    });
+}
+
+/// apply, get, describe, edit, patch, scale, label, annotate, wait, delete.
+fn workload(kubectl: &Kubectl, home: &Path) {
+    kubectl.reads("apply -f -", WEB, "deployment.apps/web created\nservice/web created");
+    kubectl.reads("apply -f -", WEB, "deployment.apps/web unchanged\nservice/web unchanged");
+    kubectl.reads("apply -f -", &WEB.replace("nginx:1", "nginx:2"), "deployment.apps/web configured");
+    kubectl.says("get deployment web -o jsonpath={.spec.template.spec.containers[0].image}", "nginx:2");
+    let table = kubectl.ok("get deployments");
+    let columns: Vec<&str> = table.lines().next().unwrap_or_default().split_whitespace().collect();
+    assert_eq!(columns, ["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"], "{table}");
+    kubectl.says("get deploy,svc -o name", "deployment.apps/web\nservice/kubernetes\nservice/web");
+    kubectl.contains("get deploy -o wide -l app=web", "nginx:2");
+    kubectl.contains("describe deployment web", "StrategyType:           RollingUpdate");
+    kubectl.contains("describe service web", "Port:              <unset>  80/TCP");
+    kubectl.says("scale deployment web --replicas=3", "deployment.apps/web scaled");
+    kubectl.says("get deployment web -o jsonpath={.spec.replicas}", "3");
+    kubectl.says("set image deployment/web web=nginx:3", "deployment.apps/web image updated");
+    let patch = r#"{"spec":{"template":{"spec":{"containers":[{"name":"side","image":"x"}]}}}}"#;
+    kubectl.says_args(&["patch", "deployment", "web", "-p", patch], "deployment.apps/web patched");
+    kubectl.contains("get deployment web -o jsonpath={.spec.template.spec.containers[*].name}", "side");
+    kubectl.says("label deployment web tier=front", "deployment.apps/web labeled");
+    kubectl.says("annotate deployment web note=hello", "deployment.apps/web annotated");
+    kubectl.says("get deployments -l tier=front -o name", "deployment.apps/web");
+    // An editor that changes one word.
+    let editor = home.join("editor");
+    if !editor.exists() {
+        let fresh =
+            editor.with_extension(format!("{:?}", std::thread::current().id()).replace(['(', ')'], ""));
+        std::fs::write(&fresh, "#!/bin/sh\nsed -i 's/note: hello/note: goodbye/' \"$1\"\n").unwrap();
+        Command::new("chmod").arg("+x").arg(&fresh).status().unwrap();
+        std::fs::rename(&fresh, &editor).unwrap();
+    }
+    let edited =
+        kubectl.command(&["edit", "deployment", "web"]).env("KUBE_EDITOR", &editor).output().unwrap();
+    assert!(edited.status.success(), "{}", String::from_utf8_lossy(&edited.stderr));
+    kubectl.says("get deployment web -o jsonpath={.metadata.annotations.note}", "goodbye");
+    let status = r#"{"status":{"conditions":[{"type":"Available","status":"True"}]}}"#;
+    kubectl.raw_status("/apis/apps/v1/namespaces/default/deployments/web/status", status);
+    kubectl.says(
+        "wait --for=condition=Available deployment/web --timeout=10s",
+        "deployment.apps/web condition met",
+    );
+    kubectl.says("delete service web", "service \"web\" deleted");
+    kubectl.contains("delete deployment web --wait=true --timeout=20s", "deployment.apps \"web\" deleted");
+    kubectl.fails("get deployment web", "deployments.apps \"web\" not found");
+}
+
+/// create, get in other forms, api-resources, explain, version.
+fn config(kubectl: &Kubectl) {
+    kubectl.says("create namespace team", "namespace/team created");
+    kubectl.says("create configmap c -n team --from-literal=a=b", "configmap/c created");
+    kubectl.says("create secret generic s -n team --from-literal=a=b", "secret/s created");
+    kubectl.says("create serviceaccount sa -n team", "serviceaccount/sa created");
+    kubectl.contains("get configmap c -n team -o yaml", "a: b");
+    kubectl.contains("get cm -A", "team");
+    kubectl.contains("get namespaces", "team");
+    kubectl.contains("describe configmap c -n team", "a:\n----\nb");
+    kubectl.contains("describe namespace team", "Status:       Active");
+    let resources = kubectl.ok("api-resources");
+    for line in ["pods", "deployments", "customresourcedefinitions", "networkpolicies"] {
+        assert!(resources.lines().any(|one| one.starts_with(line)), "{line} {resources}");
+    }
+    kubectl.contains("api-versions", "apps/v1\n");
+    kubectl.contains("explain pods.spec.containers", "image");
+    kubectl.contains("explain deployment.spec.strategy.type", "type");
+    kubectl.contains("version", "v1.35");
+    kubectl.contains("auth can-i create pods", "yes");
+    kubectl.contains("delete namespace team --timeout=30s", "namespace \"team\" deleted");
+    kubectl.fails("get configmap c -n team", "not found");
+    kubectl.fails("create configmap Bad", "Invalid value");
+}
+
+/// A new kind: served, explained, listed and written.
+fn custom(kubectl: &Kubectl) {
+    kubectl.reads(
+        "apply -f -",
+        GADGETS,
+        "customresourcedefinition.apiextensions.k8s.io/gadgets.example.com created",
+    );
+    kubectl.says(
+        "wait --for=condition=Established crd/gadgets.example.com --timeout=10s",
+        "customresourcedefinition.apiextensions.k8s.io/gadgets.example.com condition met",
+    );
+    kubectl.reads("apply -f -", GADGET, "gadget.example.com/g created");
+    let table = kubectl.ok("get gd");
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().take(2).collect()).collect();
+    assert_eq!(rows, [["NAME", "SIZE"], ["g", "2"]], "{table}");
+    kubectl.contains("explain gadget", "Something small and useful.");
+    kubectl.contains("explain gadget.spec.size", "How many of them.");
+    kubectl.contains("get all", "gadget.example.com/g");
+    kubectl.says_args(
+        &["patch", "gadget", "g", "--type=merge", "-p", r#"{"spec":{"size":5}}"#],
+        "gadget.example.com/g patched",
+    );
+    kubectl.contains("describe gadget g", "Size:  5");
+    kubectl.says("label gadget g a=b", "gadget.example.com/g labeled");
+    kubectl.says("delete gadget g", "gadget.example.com \"g\" deleted");
+    kubectl.contains("delete crd gadgets.example.com --timeout=20s", "deleted");
+}
+
+/// Planes are objects of the core plane.
+fn provider(kubectl: &Kubectl) {
+    kubectl.contains("get planes", "acme");
+    kubectl.contains("get pl globex -o yaml", "phase: Ready");
+    kubectl.reads(
+        "apply -f -",
+        "{apiVersion: polder.dev/v1alpha1, kind: Plane, metadata: {name: new}, spec: {forkFrom: acme}}",
+        "plane.polder.dev/new created",
+    );
+    kubectl.contains("wait --for=condition=Ready plane/new --timeout=10s", "condition met");
+    kubectl.contains("delete plane new --timeout=10s", "plane.polder.dev \"new\" deleted");
+    kubectl.fails("get plane new", "not found");
+}
+
+impl Kubectl {
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["--cache-dir"]).arg(&self.cache).args(arguments);
+        command.env("KUBECONFIG", &self.kubeconfig).env("HOME", &self.cache).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str], input: &str) -> (bool, String) {
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.success(), out + &String::from_utf8_lossy(&output.stderr))
+    }
+
+    #[track_caller]
+    fn ok_args(&self, arguments: &[&str], input: &str) -> String {
+        let (success, said) = self.run(arguments, input);
+        assert!(success, "{arguments:?}: {said}");
+        said
+    }
+
+    #[track_caller]
+    fn ok(&self, line: &str) -> String {
+        self.ok_args(&line.split(' ').collect::<Vec<_>>(), "")
+    }
+
+    /// What it says, apart from the names of namespaces newer versions add.
+    #[track_caller]
+    fn says_args(&self, arguments: &[&str], expected: &str) {
+        let said = self.ok_args(arguments, "");
+        let said = said.trim().replace(" from default namespace", "");
+        assert_eq!(said, expected, "{arguments:?}");
+    }
+
+    #[track_caller]
+    fn says(&self, line: &str, expected: &str) {
+        self.says_args(&line.split(' ').collect::<Vec<_>>(), expected);
+    }
+
+    #[track_caller]
+    fn contains(&self, line: &str, part: &str) {
+        let said = self.ok(line);
+        assert!(said.contains(part), "{line}: no {part:?} in {said}");
+    }
+
+    #[track_caller]
+    fn reads(&self, line: &str, input: &str, part: &str) {
+        let said = self.ok_args(&line.split(' ').collect::<Vec<_>>(), input);
+        assert!(said.contains(part), "{line}: no {part:?} in {said}");
+    }
+
+    #[track_caller]
+    fn fails(&self, line: &str, part: &str) {
+        let (success, said) = self.run(&line.split(' ').collect::<Vec<_>>(), "");
+        assert!(!success && said.contains(part), "{line}: {said}");
+    }
+
+    /// Old versions cannot patch a status, so this goes around kubectl.
+    #[track_caller]
+    fn raw_status(&self, path: &str, patch: &str) {
+        let kubeconfig = std::fs::read_to_string(&self.kubeconfig).unwrap();
+        let client = polder_test_support::Client::from_kubeconfig(&kubeconfig).unwrap();
+        client.patch(path, "merge", &serde_json::from_str(patch).unwrap()).expect(200);
+    }
+}

@@ -1,0 +1,18 @@
+//! The outer tests: the real binary, driven over its network port by plain HTTP and by real clients.
+//!
+//! Every test names the promise it checks. Tests that need a program this machine lacks say so and pass; `cargo xtask
+//! test` fetches those programs first.
+
+mod custom;
+mod discovery;
+mod errors;
+mod isolation;
+mod kubectl;
+mod lifecycle;
+mod limits;
+mod list;
+mod objects;
+mod process;
+mod python;
+mod tools;
+mod watch;

@@ -1,0 +1,149 @@
+//! A `polder serve` of this build, in a directory and on a port of its own.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use polder_test_support::{Client, json};
+
+pub const CONFIG_HEAD: &str = "apiVersion: config.polder.dev/v1alpha1\nkind: ServerConfiguration\n";
+pub const PLANES: &str = "/apis/polder.dev/v1alpha1/planes";
+pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A running server. Dropping it kills it.
+pub struct Polder {
+    /// May do everything, everywhere.
+    pub admin: Client,
+    pub url: String,
+    directory: tempfile::TempDir,
+    child: Child,
+}
+
+impl Polder {
+    pub fn start() -> Polder {
+        Polder::start_with("")
+    }
+
+    /// Starts with lines of configuration.
+    pub fn start_with(configuration: &str) -> Polder {
+        Polder::start_in(tempfile::tempdir().unwrap(), configuration)
+    }
+
+    /// Starts on what an earlier server left.
+    pub fn start_in(directory: tempfile::TempDir, configuration: &str) -> Polder {
+        fs::write(directory.path().join("config.yaml"), format!("{CONFIG_HEAD}{configuration}")).unwrap();
+        let mut command = serve(&directory.path().join("data"), "127.0.0.1:0");
+        command.arg("--config").arg(directory.path().join("config.yaml")).stdout(Stdio::piped());
+        command.stderr(fs::File::create(directory.path().join("log")).unwrap());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let Some(rest) = line.strip_prefix("polder: ready at ") else {
+            let log = fs::read_to_string(directory.path().join("log")).unwrap();
+            panic!("not ready: {line:?} {log}");
+        };
+        let url = rest.split(' ').next().unwrap().to_string();
+        let kubeconfig = fs::read_to_string(directory.path().join("data/admin.kubeconfig")).unwrap();
+        let admin = Client::from_kubeconfig(&kubeconfig).unwrap();
+        Polder { admin, url, directory, child }
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// A file beside the data, for clients of this server.
+    pub fn file(&self, name: &str, contents: &str) -> PathBuf {
+        let path = self.directory.path().join(name);
+        fs::write(&path, contents).unwrap();
+        path
+    }
+
+    /// Makes a plane; its administrator is nobody anywhere else.
+    #[track_caller]
+    pub fn plane(&self, name: &str) -> Client {
+        polder_test_support::plane(&self.admin, name)
+    }
+
+    /// Makes a plane with limits.
+    #[track_caller]
+    pub fn plane_with(&self, name: &str, limits: polder_test_support::Value) -> Client {
+        let plane = json!({"metadata": {"name": name}, "spec": {"limits": limits}});
+        self.admin.post(PLANES, &plane).expect(201);
+        self.admin.in_plane(name)
+    }
+
+    /// A kubeconfig file for one plane.
+    pub fn plane_kubeconfig(&self, name: &str) -> PathBuf {
+        let answer = self.admin.post(&format!("{PLANES}/{name}/kubeconfig"), &json!({})).expect(201).json();
+        self.file(&format!("{name}.kubeconfig"), answer["kubeconfig"].as_str().unwrap())
+    }
+
+    /// Sends SIGTERM.
+    pub fn terminate(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    }
+
+    /// Waits for the end; the directory stays.
+    pub fn wait(mut self) -> (ExitStatus, tempfile::TempDir) {
+        let started = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(started.elapsed() < Duration::from_secs(40), "the server does not stop");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        (status, std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap()))
+    }
+
+    pub fn stop(self) -> (ExitStatus, tempfile::TempDir) {
+        self.terminate();
+        self.wait()
+    }
+}
+
+impl Drop for Polder {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// The command of this build.
+pub fn polder() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_polder"));
+    command
+        .stdin(Stdio::null())
+        .env_remove("POLDER_DATA_DIR")
+        .env_remove("KUBECONFIG")
+        .env("POLDER_LOG", "info");
+    command
+}
+
+pub fn serve(data: &Path, listen: &str) -> Command {
+    let mut command = polder();
+    command.arg("serve").arg("--data-dir").arg(data).args(["--listen", listen]);
+    command
+}
+
+/// Runs a server that must not start; returns what it says.
+#[track_caller]
+pub fn refused(mut command: Command) -> String {
+    let started = Instant::now();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while child.try_wait().unwrap().is_none() {
+        if started.elapsed() > Duration::from_secs(20) {
+            child.kill().unwrap();
+            panic!("the server started although it must not");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    said.lines().last().unwrap_or_default().to_string()
+}

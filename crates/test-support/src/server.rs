@@ -1,0 +1,137 @@
+//! A whole server in this process: memory store, free port, certificates of its own.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, mpsc};
+
+use anyhow::Context as _;
+use polder_auth::authn::Authenticators;
+use polder_auth::authz::Chain;
+use polder_model::{GroupResource, SmolStr};
+use polder_registry::{Registry, RegistryOptions, bootstrap};
+use polder_server::{Pki, Server, State};
+use polder_store::memory::MemoryEngine;
+use polder_store::{Limits, ObjectName, Record, Store, StoreOptions};
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Client;
+use crate::json;
+
+/// A running server. Dropping it stops it and waits for its end.
+pub struct TestServer {
+    /// Somebody who may do everything, at the core plane.
+    pub admin: Client,
+    /// Stop signal and thread.
+    stop: CancellationToken,
+    thread: Option<std::thread::JoinHandle<anyhow::Result<()>>>,
+    _directory: tempfile::TempDir,
+}
+
+impl TestServer {
+    /// Starts a server that has the core plane and nothing else. Panics if it cannot.
+    #[track_caller]
+    pub fn start() -> TestServer {
+        match TestServer::try_start() {
+            Ok(server) => server,
+            Err(error) => panic!("no test server: {error:#}"),
+        }
+    }
+
+    fn try_start() -> anyhow::Result<TestServer> {
+        let directory = tempfile::tempdir()?;
+        let pki_directory = directory.path().join("pki");
+        let stop = CancellationToken::new();
+        let (ready, started) = mpsc::sync_channel(1);
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || -> anyhow::Result<()> {
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+            runtime.block_on(async {
+                let server = Server::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
+                let url = format!("https://{}", server.address());
+                let hosts = ["127.0.0.1", "localhost", "*.localhost"].map(String::from);
+                let pki = Pki::open(&pki_directory, &hosts)?;
+                ready.send(pki.admin_kubeconfig(&url)?)?;
+                let store = memory_store()?;
+                let options =
+                    RegistryOptions { base_url: url, default_limits: Limits::default(), clock: now };
+                let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
+                registry.tasks.spawn(registry.clone().run_chores());
+                let domains = vec![SmolStr::new_static("localhost")];
+                let state = Arc::new(State::new(registry, Authenticators::default(), pki, domains));
+                server.run(state, stopped).await?;
+                store.close();
+                Ok(())
+            })
+        });
+        let kubeconfig = started.recv().context("the server did not start")?;
+        let admin = Client::from_kubeconfig(&kubeconfig)?;
+        Ok(TestServer { admin, stop, thread: Some(thread), _directory: directory })
+    }
+
+    /// Makes a plane and returns its administrator, who is nobody anywhere else.
+    #[track_caller]
+    pub fn plane(&self, name: &str) -> Client {
+        plane(&self.admin, name)
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+/// Makes a plane and returns its administrator, who is nobody anywhere else.
+#[track_caller]
+pub fn plane(admin: &Client, name: &str) -> Client {
+    let planes = "/apis/polder.dev/v1alpha1/planes";
+    let plane = json!({"apiVersion": "polder.dev/v1alpha1", "kind": "Plane", "metadata": {"name": name}});
+    admin.post(planes, &plane).expect(201);
+    let kubeconfig = admin.post(&format!("{planes}/{name}/kubeconfig"), &json!({})).expect(201).json();
+    let kubeconfig = kubeconfig["kubeconfig"].as_str().unwrap_or_default();
+    match Client::from_kubeconfig(kubeconfig) {
+        Ok(client) => client,
+        Err(error) => panic!("not a kubeconfig: {error:#}\n{kubeconfig}"),
+    }
+}
+
+fn memory_store() -> anyhow::Result<Arc<Store>> {
+    let created = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let engine = Box::new(MemoryEngine::default());
+    let store = Store::open(engine, StoreOptions::default(), &bootstrap::digest(), |resource_id| {
+        let stored = bootstrap::objects(&created).into_iter().map(|object| {
+            let resource = resource_id(&GroupResource::new(object.group, object.resource));
+            (resource, ObjectName::new(object.namespace, object.name), Record::encode(&object.value))
+        });
+        stored.collect()
+    });
+    Ok(store?)
+}
+
+fn now() -> i64 {
+    jiff::Timestamp::now().as_second()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two servers in one process share nothing.
+    #[test]
+    fn servers_are_apart() {
+        let (one, other) = (TestServer::start(), TestServer::start());
+        let maps = "/api/v1/namespaces/default/configmaps";
+        let map = json!({"metadata": {"name": "a"}});
+        one.plane("acme").post(maps, &map).expect(201);
+        one.admin.in_plane("acme").get(&format!("{maps}/a")).expect(200);
+        other.plane("acme").get(&format!("{maps}/a")).expect(404);
+        let stranger = one.admin.at(other.admin.address);
+        assert!(
+            stranger.send("GET", "/api", &[], b"").is_err(),
+            "the other server's certificate is not trusted"
+        );
+    }
+}
