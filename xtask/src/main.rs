@@ -1,5 +1,6 @@
 //! The one entry point for people who work on Polder: one file a subcommand, one line below.
 
+mod bench;
 mod ci;
 mod r#gen;
 mod layers;
@@ -29,6 +30,8 @@ enum Command {
     Test(test::Test),
     /// Everything CI checks: format, lints, layering, generated files, documentation, tests.
     Ci,
+    /// Measure the real binary: throughput, latency, server CPU per request, memory.
+    Bench(bench::BenchArguments),
     /// Check that crates use each other only along the arrows of docs/STYLE.md.
     Layers,
     /// Fetch the real clients the tests use, and say where they are.
@@ -47,6 +50,7 @@ impl Command {
             Command::Up(command) => command.run(),
             Command::Test(command) => command.run(),
             Command::Ci => ci::run(),
+            Command::Bench(arguments) => bench::run(arguments),
             Command::Layers => layers::run(),
             Command::Tools => tools::run(),
             Command::Gen { check: false } => r#gen::run(),

@@ -1,0 +1,36 @@
+//! `cargo xtask bench`: builds the server and the load generator as they are shipped, and runs the one on the other.
+//!
+//! The bench itself is a program of its own (`bench/`), so that everything else of xtask compiles without it.
+
+use std::process::Command;
+
+use anyhow::Context as _;
+
+#[derive(clap::Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct BenchArguments {
+    /// Profile to build with; figures of anything but `release` mean nothing.
+    #[arg(long, value_name = "NAME", default_value = "release")]
+    profile: String,
+    /// What the bench itself takes; `--help` shows it.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+pub(crate) fn run(arguments: BenchArguments) -> anyhow::Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let profile = ["--profile", arguments.profile.as_str()];
+    let mut build = Command::new(&cargo);
+    build.args(["build", "--package", "polder", "--bin", "polder"]).args(profile);
+    succeed(build)?;
+    let mut bench = Command::new(&cargo);
+    bench.args(["run", "--quiet", "--package", "polder-bench"]).args(profile).arg("--");
+    bench.args(&arguments.arguments);
+    succeed(bench)
+}
+
+fn succeed(mut command: Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+    anyhow::ensure!(status.success(), "{command:?} failed: {status}");
+    Ok(())
+}
