@@ -7,7 +7,8 @@
 mod flow;
 mod rbac;
 
-use polder_model::{Object, SmolStr, Value, json};
+use polder_model::{GroupResource, Object, SmolStr, Value, json};
+use polder_store::{ObjectName, Record, ResourceId};
 use sha2::{Digest as _, Sha256};
 
 use crate::resources::priorityclass;
@@ -30,6 +31,19 @@ pub struct BootstrapObject {
     pub name: SmolStr,
     /// The whole object, metadata included; only the resource version is missing.
     pub value: Value,
+}
+
+/// The objects as the store keeps them: what `Store::open` takes as its base layer.
+pub fn records(
+    now: &str,
+    resource_id: &dyn Fn(&GroupResource) -> ResourceId,
+) -> Vec<(ResourceId, ObjectName, Record)> {
+    let stored = objects(now).into_iter().map(|object| {
+        let resource = resource_id(&GroupResource::new(object.group, object.resource));
+        let name = ObjectName::new(object.namespace.unwrap_or_default(), object.name);
+        (resource, name, Record::encode(&object.value))
+    });
+    stored.collect()
 }
 
 /// A kind that bootstrap objects have.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use polder_auth::UserInfo;
 use polder_auth::authz::Chain;
-use polder_model::{GroupResource, SmolStr, Status, Value, json};
+use polder_model::{SmolStr, Status, Value, json};
 use polder_registry::context::WriteOptions;
 use polder_registry::decode::Document;
 use polder_registry::delete::{DeleteAnswer, DeleteOptions};
@@ -14,7 +14,7 @@ use polder_registry::watch::{ObjectChange, WatchItem, WatchOptions};
 use polder_registry::write::PatchKind;
 use polder_registry::{Answered, Query, Registry, RegistryOptions, RequestContext, Target, bootstrap};
 use polder_store::memory::MemoryEngine;
-use polder_store::{Limits, ObjectName, Record, Store, StoreOptions};
+use polder_store::{Limits, Store, StoreOptions};
 
 /// A registry with planes, and short ways to use one of them as its administrator.
 struct World {
@@ -27,15 +27,7 @@ impl World {
             Box::new(MemoryEngine::default()),
             StoreOptions::default(),
             &bootstrap::digest(),
-            |resource_id| {
-                let objects = bootstrap::objects("2026-01-01T00:00:00Z").into_iter();
-                let stored = objects.map(|object| {
-                    let resource = resource_id(&GroupResource::new(object.group, object.resource));
-                    let name = ObjectName::new(object.namespace.unwrap_or_default(), object.name);
-                    (resource, name, Record::encode(&object.value))
-                });
-                stored.collect()
-            },
+            |resource_id| bootstrap::records("2026-01-01T00:00:00Z", resource_id),
         );
         let options = RegistryOptions {
             base_url: "https://polder.test".into(),

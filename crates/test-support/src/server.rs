@@ -6,11 +6,11 @@ use std::sync::{Arc, mpsc};
 use anyhow::Context as _;
 use polder_auth::authn::Authenticators;
 use polder_auth::authz::Chain;
-use polder_model::{GroupResource, SmolStr};
+use polder_model::SmolStr;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
 use polder_server::{Pki, Server, State};
 use polder_store::memory::MemoryEngine;
-use polder_store::{Limits, ObjectName, Record, Store, StoreOptions};
+use polder_store::{Limits, Store, StoreOptions};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
@@ -57,7 +57,13 @@ impl TestServer {
                 let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
                 registry.tasks.spawn(registry.clone().run_chores());
                 let domains = vec![SmolStr::new_static("localhost")];
-                let state = Arc::new(State::new(registry, Authenticators::default(), pki, domains));
+                let state = Arc::new(State::new(
+                    registry,
+                    Authenticators::default(),
+                    pki,
+                    domains,
+                    std::time::Duration::ZERO,
+                ));
                 server.run(state, stopped).await?;
                 store.close();
                 Ok(())
@@ -102,11 +108,7 @@ fn memory_store() -> anyhow::Result<Arc<Store>> {
     let created = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let engine = Box::new(MemoryEngine::default());
     let store = Store::open(engine, StoreOptions::default(), &bootstrap::digest(), |resource_id| {
-        let stored = bootstrap::objects(&created).into_iter().map(|object| {
-            let resource = resource_id(&GroupResource::new(object.group, object.resource));
-            (resource, ObjectName::new(object.namespace, object.name), Record::encode(&object.value))
-        });
-        stored.collect()
+        bootstrap::records(&created, resource_id)
     });
     Ok(store?)
 }

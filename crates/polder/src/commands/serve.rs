@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use polder_auth::authn::{Authenticators, StaticTokens};
 use polder_auth::authz::Chain;
-use polder_model::{GroupResource, SmolStr};
+use polder_model::SmolStr;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
 use polder_server::{Pki, Server, State, pki};
-use polder_store::{ObjectName, Record, Store, StoreOptions};
+use polder_store::{Store, StoreOptions};
 use polder_store_embedded::SqliteEngine;
 use tokio_util::sync::CancellationToken;
 
@@ -112,16 +112,7 @@ impl Serve {
         }
         let created = jiff::Timestamp::from_second(now())?.to_string();
         let store = Store::open(Box::new(engine), options, &bootstrap::digest(), |resource_id| {
-            let objects = bootstrap::objects(&created).into_iter();
-            let stored = objects.map(|object| {
-                let resource = resource_id(&GroupResource::new(object.group, object.resource));
-                (
-                    resource,
-                    ObjectName::new(object.namespace.unwrap_or_default(), object.name),
-                    Record::encode(&object.value),
-                )
-            });
-            stored.collect()
+            bootstrap::records(&created, resource_id)
         });
         store.with_context(|| format!("cannot open the store in {}", self.data_dir.display()))
     }
