@@ -4,10 +4,10 @@
 //! A loaded collection is complete and equals the newest durable state: the committer applies every change to it.
 //! Lists take a snapshot (a persistent map, so that is one pointer copy) and read it without a lock.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use hashbrown::HashMap;
 use imbl::OrdMap;
 use parking_lot::RwLock;
 use polder_model::PlaneId;
@@ -39,7 +39,7 @@ pub(crate) struct Snapshot {
 
 #[derive(Debug)]
 pub(crate) struct Cache {
-    shards: [RwLock<HashMap<CollectionKey, Slot>>; SHARDS],
+    shards: [RwLock<BTreeMap<CollectionKey, Slot>>; SHARDS],
     bytes: AtomicUsize,
     bytes_max: usize,
     clock: AtomicU64,
@@ -199,14 +199,13 @@ impl Cache {
 
     /// Forgets everything of a plane.
     pub(crate) fn forget_plane(&self, plane: PlaneId) {
-        for shard in &self.shards {
-            shard.write().retain(|(own, _), slot| {
-                let goes = *own == plane;
-                if let (true, Slot::Loaded { bytes, .. }) = (goes, slot) {
-                    self.bytes.fetch_sub(*bytes, Ordering::Relaxed);
-                }
-                !goes
-            });
+        let mut shard = self.shard((plane, ResourceId(0))).write();
+        let own = (plane, ResourceId(0))..=(plane, ResourceId(u32::MAX));
+        let keys: Vec<CollectionKey> = shard.range(own).map(|(key, _)| *key).collect();
+        for key in keys {
+            if let Some(Slot::Loaded { bytes, .. }) = shard.remove(&key) {
+                self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            }
         }
     }
 
@@ -234,8 +233,9 @@ impl Cache {
         }
     }
 
-    fn shard(&self, (plane, resource): CollectionKey) -> &RwLock<HashMap<CollectionKey, Slot>> {
-        let mixed = (plane.0 ^ (u64::from(resource.0) << 17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    /// All collections of a plane are in one shard, so that forgetting a plane looks at no other.
+    fn shard(&self, (plane, _): CollectionKey) -> &RwLock<BTreeMap<CollectionKey, Slot>> {
+        let mixed = plane.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.shards[(mixed >> 60) as usize % SHARDS]
     }
 
