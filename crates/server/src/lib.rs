@@ -15,6 +15,7 @@ mod present;
 mod stream;
 mod subresource;
 mod table;
+mod transfer;
 
 pub mod chain;
 pub mod pki;
