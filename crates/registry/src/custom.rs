@@ -64,7 +64,7 @@ impl Customs {
         &self.epochs[plane.0 as usize % EPOCHS]
     }
 
-    fn forget(&self, plane: PlaneId) {
+    pub(crate) fn forget(&self, plane: PlaneId) {
         self.epoch(plane).fetch_add(1, Ordering::AcqRel);
         self.planes.lock().remove(&plane);
     }
@@ -137,7 +137,7 @@ impl Registry {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         text.push_str(&format!("{byte:02x}"));
         text
@@ -327,12 +327,15 @@ fn object_meta() -> Schema {
 }
 
 /// The definition of a CRD that is served: its names are accepted. `None` for others.
-fn served_definition(store: &Store, crd: &Value) -> Option<ResourceDefinition> {
-    let conditions = crd.array_at(&["status", "conditions"]);
-    let established = conditions.iter().any(|condition| {
+pub(crate) fn served_definition(store: &Store, crd: &Value) -> Option<ResourceDefinition> {
+    if is_established(crd) { definition(store, crd, &CUSTOM) } else { None }
+}
+
+/// Whether a CRD's names have been accepted.
+pub(crate) fn is_established(crd: &Value) -> bool {
+    crd.array_at(&["status", "conditions"]).iter().any(|condition| {
         condition.str_at(&["type"]) == Some("Established") && condition.str_at(&["status"]) == Some("True")
-    });
-    if !established { None } else { definition(store, crd, &CUSTOM) }
+    })
 }
 
 /// A definition from a CRD's spec. Our own kinds are written the same way.

@@ -16,6 +16,7 @@ pub mod planes;
 pub mod registry;
 pub mod selection;
 pub mod status;
+pub mod transfer;
 pub mod watch;
 pub mod write;
 

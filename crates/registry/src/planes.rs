@@ -12,6 +12,7 @@ use crate::definition::{ResourceDefinition, Subresource, Target};
 use crate::registry::{Registry, timestamp};
 use crate::resources::{layer, plane, schema_json};
 use crate::status::plane_not_found;
+use crate::transfer;
 
 pub const GROUP: &str = "polder.dev";
 const VERSION: &str = "v1alpha1";
@@ -31,9 +32,17 @@ pub(crate) fn definitions(store: &Store) -> Vec<Arc<ResourceDefinition>> {
         let definition = custom::definition(store, &crd, behavior);
         let mut definition = definition.expect("our own kinds are well-formed");
         if kind == "Plane" {
-            let kind = GroupVersion::new(GROUP, VERSION).kind("Kubeconfig");
-            let (name, verbs) = (SmolStr::new_static("kubeconfig"), vec![SmolStr::new_static("create")]);
-            definition.versions[0].subresources.push(Subresource { name, kind, verbs, type_name: None });
+            let own = [
+                ("export", transfer::HEADER_KIND, "get"),
+                ("import", transfer::IMPORT_KIND, "create"),
+                ("kubeconfig", "Kubeconfig", "create"),
+            ];
+            definition.versions[0].subresources.extend(own.map(|(name, kind, verb)| Subresource {
+                name: SmolStr::new_static(name),
+                kind: GroupVersion::new(GROUP, VERSION).kind(kind),
+                verbs: vec![SmolStr::new_static(verb)],
+                type_name: None,
+            }));
         }
         Arc::new(definition)
     };

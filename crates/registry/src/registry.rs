@@ -1,6 +1,7 @@
 //! The registry: every verb on every resource of every plane. Callers are authorized here, whether they come over
 //! HTTP or from inside the process.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use polder_auth::authz::{self, Attributes, Chain, Decision};
@@ -37,6 +38,8 @@ pub struct Registry {
     pub(crate) core: Arc<Catalog>,
     pub(crate) customs: Customs,
     pub(crate) chores: Chores,
+    /// Planes that are being filled right now.
+    pub(crate) importing: parking_lot::Mutex<HashSet<PlaneId>>,
     /// Everything the registry starts by itself.
     pub tasks: TaskTracker,
     pub(crate) namespaces: ResourceId,
@@ -71,6 +74,7 @@ impl Registry {
             core: Arc::new(Catalog::new(core, SmolStr::new_static("core"))),
             customs: Customs::default(),
             chores: Chores::default(),
+            importing: parking_lot::Mutex::default(),
             tasks: TaskTracker::new(),
             store,
             authorizer,

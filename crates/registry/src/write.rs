@@ -426,7 +426,12 @@ impl Registry {
         }
     }
 
-    fn check_size(&self, context: &RequestContext, target: &Target, record: &Record) -> Result<(), Status> {
+    pub(crate) fn check_size(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        record: &Record,
+    ) -> Result<(), Status> {
         let limit = match context.plane.limits.object_bytes {
             0 => self.options.default_limits.object_bytes,
             own => own,

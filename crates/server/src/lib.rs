@@ -16,6 +16,7 @@ mod protobuf;
 mod stream;
 mod subresource;
 mod table;
+mod transfer;
 
 pub mod chain;
 pub mod pki;

@@ -11,7 +11,17 @@ use crate::handler::Call;
 pub(crate) fn is_special(target: &Target) -> bool {
     matches!(
         target.subresource.as_str(),
-        "log" | "exec" | "attach" | "portforward" | "proxy" | "binding" | "eviction" | "token" | "kubeconfig"
+        "log"
+            | "exec"
+            | "attach"
+            | "portforward"
+            | "proxy"
+            | "binding"
+            | "eviction"
+            | "token"
+            | "kubeconfig"
+            | "export"
+            | "import"
     )
 }
 
@@ -43,6 +53,8 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
             });
             Ok(answer::json(StatusCode::CREATED, &answer, style))
         }
+        "export" => crate::transfer::export(call, &target).await,
+        "import" => crate::transfer::import(call, &target, style).await,
         "binding" => {
             let binding = call.document(&target).await?.value;
             registry.bind(&call.context, &target, &binding).await?;

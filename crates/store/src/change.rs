@@ -65,6 +65,12 @@ pub enum PlaneChange {
         plane: PlaneId,
         limits: Limits,
     },
+    /// Makes every resource version of a plane from this commit on larger than `above`, for contents that come from
+    /// another store. What was read before has another history: watches and lists from then are refused.
+    RaiseVersions {
+        plane: PlaneId,
+        above: u64,
+    },
     Delete {
         plane: PlaneId,
     },

@@ -113,6 +113,8 @@ struct Group {
     usage: HashMap<PlaneId, (u64, u64)>,
     spaces: HashMap<SpaceId, Space>,
     layers: HashMap<SmolStr, Option<SpaceId>>,
+    /// Planes whose resource versions are others now: whoever watches them must start again.
+    raised: Vec<PlaneId>,
     replies: Vec<(oneshot::Sender<Answer>, Answer)>,
 }
 
@@ -381,6 +383,9 @@ impl Committer {
         self.shared.set_current(last);
         self.shared.feed.deliver(&group.events);
         self.shared.set_delivered(last);
+        for plane in group.raised.drain(..) {
+            self.shared.feed.end_plane(plane);
+        }
         for plane in gone {
             self.shared.feed.end_plane(plane);
             self.shared.cache.forget_plane(plane);
@@ -506,6 +511,15 @@ impl Committer {
                 Ok(None)
             }
             PlaneChange::Delete { plane: PlaneId::CORE } => Err(CommitError::CorePlane),
+            PlaneChange::RaiseVersions { plane, above } => {
+                let plane = self.plane(group, *plane).ok_or(CommitError::NoPlane)?;
+                // This commit's own version is `above + 1`, unless versions are that large already.
+                let offset = above.saturating_add(1).saturating_sub(revision.0).max(plane.version_offset);
+                let raised = Plane { version_offset: offset, floor: revision, ..Plane::clone(&plane) };
+                group.raised.push(plane.id);
+                group.put_plane(Arc::new(raised));
+                Ok(None)
+            }
             PlaneChange::Delete { plane } => {
                 let plane = self.plane(group, *plane).ok_or(CommitError::NoPlane)?;
                 group.batch.planes.retain(|write| match write {

@@ -8,7 +8,7 @@ use polder_model::{PlaneId, PlaneName};
 use crate::key::{Revision, SpaceId};
 
 /// One plane. Immutable; a fork or a new limit replaces the value, and the counters are shared between the two.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Plane {
     pub id: PlaneId,
     pub name: PlaneName,

@@ -315,6 +315,16 @@ impl Store {
         Ok(page)
     }
 
+    /// Whether nothing was ever written to a plane, and it stands on nothing but the base layer.
+    pub async fn is_untouched(&self, plane: &Arc<Plane>) -> Result<bool, ReadError> {
+        let (shared, plane) = (self.shared.clone(), plane.id);
+        run_blocking(move || {
+            let plane = shared.plane_now(plane)?;
+            Ok(plane.stack.len() <= 2 && shared.reader.is_empty(plane.overlay())?)
+        })
+        .await
+    }
+
     /// Watches changes after a revision.
     pub fn watch(&self, scope: WatchScope, after: Revision) -> Result<Watch, WatchError> {
         let compacted = match scope {

@@ -1,5 +1,6 @@
 //! One file a command, one line below.
 
+mod output;
 mod plane;
 mod serve;
 
@@ -8,7 +9,7 @@ pub(crate) enum Command {
     /// Run the server.
     Serve(serve::Serve),
     /// Create, list, fork, snapshot, export and delete planes.
-    #[command(subcommand, visible_alias = "planes")]
+    #[command(visible_alias = "planes")]
     Plane(plane::Plane),
 }
 

@@ -201,6 +201,9 @@ impl Model {
             Some(PlaneChange::SetLimits { plane, limits }) => {
                 self.planes.get_mut(plane).expect("predicted").limits = *limits;
             }
+            Some(PlaneChange::RaiseVersions { plane, .. }) => {
+                self.planes.get_mut(plane).expect("predicted").floor = revision;
+            }
             Some(PlaneChange::Delete { plane }) => drop(self.planes.remove(plane)),
             Some(PlaneChange::Seal { layer, plane }) => {
                 self.layers.insert(layer.to_string(), self.planes[plane].objects.clone());
