@@ -37,6 +37,9 @@ pub enum KubeconfigError {
     Invalid { path: PathBuf, what: String },
 }
 
+/// A certificate chain and its key, PEM.
+pub type CertificateAndKey = (Vec<u8>, Vec<u8>);
+
 /// Everything needed to talk to one server as one user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
@@ -47,8 +50,7 @@ pub struct Access {
     /// PEM.
     pub certificate_authority: Option<Vec<u8>>,
     pub insecure: bool,
-    /// Certificate chain and key, PEM.
-    pub client_certificate: Option<(Vec<u8>, Vec<u8>)>,
+    pub client_certificate: Option<CertificateAndKey>,
     pub token: Option<String>,
     /// The context's namespace.
     pub namespace: Option<String>,
@@ -242,7 +244,7 @@ impl Kubeconfig {
     }
 }
 
-fn certificate(path: &Path, user: &User) -> Result<Option<(Vec<u8>, Vec<u8>)>, KubeconfigError> {
+fn certificate(path: &Path, user: &User) -> Result<Option<CertificateAndKey>, KubeconfigError> {
     let chain = pem(path, &user.client_certificate_data, &user.client_certificate)?;
     let key = pem(path, &user.client_key_data, &user.client_key)?;
     match (chain, key) {

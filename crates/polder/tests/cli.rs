@@ -1,5 +1,7 @@
 //! The command line against real servers: the binary as users run it, in directories of its own, on free ports.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! A plane whose contents come from another store goes on with larger resource versions.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::sync::Arc;
 
 use polder_model::{GroupResource, json};

@@ -195,7 +195,7 @@ impl Import {
     async fn take(&mut self, line: &[u8]) -> Result<(), Status> {
         self.lines += 1;
         if line.iter().all(u8::is_ascii_whitespace) {
-            // Only a line of its own at the very end is no content.
+            // Behind the end it means nothing; before it, the checksum knows whether it belongs there.
             self.hash.update(line);
             self.hash.update(b"\n");
             return Ok(());

@@ -33,8 +33,7 @@ impl List {
                     planes.iter().map(|plane| format!("plane/{}\n", text(plane, &["metadata", "name"])));
                 output::print(&names.collect::<String>())
             }
-            form if planes.is_empty() => {
-                let _ = form;
+            _ if planes.is_empty() => {
                 eprintln!("No planes found. Make one with `polder plane create NAME`.");
                 Ok(())
             }
