@@ -1,15 +1,17 @@
-//! Writing answers: status codes, headers, JSON or YAML, pretty or compressed.
+//! Writing answers: status codes, headers, JSON, YAML or protobuf, pretty or compressed.
 
 use std::io::Write as _;
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
+use polder_machinery::protobuf::envelope::encode_envelope;
 use polder_model::value::write_string;
 use polder_model::{Status, Value};
 
 use crate::body::AnswerBody;
 use crate::negotiate::Media;
+use crate::protobuf;
 
 pub(crate) type Answer = Response<AnswerBody>;
 
@@ -38,44 +40,54 @@ impl Style {
     }
 }
 
-/// An answer with a JSON document that is already written, without its final line break.
-pub(crate) fn json_bytes(code: StatusCode, mut json: Vec<u8>, style: Style) -> Answer {
-    if style.media == Media::Yaml || style.pretty {
-        // A document we wrote ourselves parses.
-        let value = Value::parse(&json).unwrap_or_default();
-        json = match style.media {
-            Media::Yaml => serde_saphyr::to_string(&value).unwrap_or_default().into_bytes(),
-            Media::Json => {
-                let mut pretty = Vec::with_capacity(json.len() * 2);
-                write_pretty(&value, 0, &mut pretty);
-                pretty
+/// An answer that is already written: as a message, or else as a JSON document without its final line break.
+pub(crate) fn written(code: StatusCode, mut bytes: Vec<u8>, style: Style) -> Answer {
+    // A document we wrote ourselves parses.
+    let parsed = |bytes: &[u8]| Value::parse(bytes).unwrap_or_default();
+    match style.media {
+        Media::Yaml => bytes = serde_saphyr::to_string(&parsed(&bytes)).unwrap_or_default().into_bytes(),
+        Media::Json => {
+            if style.pretty {
+                let mut pretty = Vec::with_capacity(bytes.len() * 2);
+                write_pretty(&parsed(&bytes), 0, &mut pretty);
+                bytes = pretty;
             }
-        };
-    }
-    if style.media == Media::Json {
-        json.push(b'\n');
+            bytes.push(b'\n');
+        }
+        Media::Protobuf => {}
     }
     let mut answer = Response::new(AnswerBody::empty());
     *answer.status_mut() = code;
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(style.media.content_type()));
-    if style.gzip && json.len() > GZIP_BYTES_MIN {
-        json = gzip(&json);
+    if style.gzip && bytes.len() > GZIP_BYTES_MIN {
+        bytes = gzip(&bytes);
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     }
-    *answer.body_mut() = AnswerBody::whole(json);
+    *answer.body_mut() = AnswerBody::whole(bytes);
     answer
 }
 
-pub(crate) fn json(code: StatusCode, value: &Value, style: Style) -> Answer {
-    json_bytes(code, value.to_vec(), style)
+/// An answer that is a value: an object, a Status, a document.
+pub(crate) fn value(code: StatusCode, value: &Value, style: Style) -> Answer {
+    match protobuf::message(value).filter(|_| style.media == Media::Protobuf) {
+        Some(message) => {
+            let mut bytes = Vec::new();
+            encode_envelope(value, message, &mut bytes);
+            written(code, bytes, style)
+        }
+        None if style.media == Media::Protobuf => {
+            written(code, value.to_vec(), Style { media: Media::Json, ..style })
+        }
+        None => written(code, value.to_vec(), style),
+    }
 }
 
 /// A failure, as clients of the API expect it.
 pub(crate) fn failure(status: &Status, style: Style) -> Answer {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut answer = json(code, &status.to_value(), style);
+    let mut answer = value(code, &status.to_value(), style);
     let retry = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if retry > 0 {
         answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry));

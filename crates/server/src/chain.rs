@@ -16,7 +16,7 @@ use polder_store::Plane;
 
 use crate::State;
 use crate::answer::{self, Answer};
-use crate::handler::{Call, fallback_style, verb};
+use crate::handler::{Call, failure_style, verb};
 use crate::limits::Pass;
 use crate::route::{Route, parse_query};
 
@@ -33,7 +33,7 @@ pub(crate) struct Peer {
 pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: Request<Incoming>) -> Answer {
     let started = Instant::now();
     let audit_id = audit_id(request.headers());
-    let style = fallback_style(request.headers());
+    let style = failure_style(request.headers());
     let query = Query::new(parse_query(request.uri().query().unwrap_or_default()));
     let host = host(&request);
     let route = Route::parse(request.uri().path(), &host, &state.base_domains);

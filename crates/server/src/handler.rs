@@ -18,7 +18,7 @@ use polder_registry::{Query, RequestContext, Target};
 use crate::answer::{self, Answer, Style};
 use crate::body;
 use crate::limits::Pass;
-use crate::negotiate::{self, Form, Media};
+use crate::negotiate::{self, Form, Messages};
 use crate::present::Presenter;
 use crate::route::{Request, ResourcePath, Route};
 use crate::stream;
@@ -53,14 +53,14 @@ impl Call {
                 self.authorize_path().await?;
                 let catalog = self.state.registry.catalog(&self.context.plane).await?;
                 let found = discovery::group(&catalog, &group).ok_or_else(Status::path_not_found)?;
-                Ok(answer::json(StatusCode::OK, &found, self.style()?))
+                Ok(answer::value(StatusCode::OK, &found, self.style()?))
             }
             Request::GroupVersion { group, version } => {
                 self.authorize_path().await?;
                 let catalog = self.state.registry.catalog(&self.context.plane).await?;
                 let found = discovery::resource_list(&catalog, &group, &version);
                 let found = found.ok_or_else(Status::path_not_found)?;
-                Ok(answer::json(StatusCode::OK, &found, self.style()?))
+                Ok(answer::value(StatusCode::OK, &found, self.style()?))
             }
             Request::Other(path) => self.other(&path).await,
         }
@@ -68,7 +68,7 @@ impl Call {
 
     /// The style of answers that are documents of their own and have no other form.
     fn style(&self) -> Result<Style, Status> {
-        let accepted = negotiate::accept(self.header(header::ACCEPT))?;
+        let accepted = negotiate::accept(self.header(header::ACCEPT), Messages::None)?;
         Ok(Style::new(accepted.media, &self.headers, self.query.get("pretty")))
     }
 
@@ -90,7 +90,7 @@ impl Call {
     async fn groups(self, core: bool) -> Result<Answer, Status> {
         self.authorize_path().await?;
         let catalog = self.state.registry.catalog(&self.context.plane).await?;
-        let accepted = negotiate::accept(self.header(header::ACCEPT))?;
+        let accepted = negotiate::accept(self.header(header::ACCEPT), Messages::None)?;
         if accepted.form == Form::Discovery {
             let tag = self.header(header::IF_NONE_MATCH);
             return Ok(discovery::aggregated(&catalog, core, tag));
@@ -100,7 +100,7 @@ impl Call {
         } else {
             discovery::group_list(&catalog)
         };
-        Ok(answer::json(StatusCode::OK, &document, self.style()?))
+        Ok(answer::value(StatusCode::OK, &document, self.style()?))
     }
 
     async fn other(self, path: &str) -> Result<Answer, Status> {
@@ -110,8 +110,8 @@ impl Call {
             return Ok(probe);
         }
         match path {
-            "" => Ok(answer::json(StatusCode::OK, &paths(), self.style()?)),
-            "/version" => Ok(answer::json(StatusCode::OK, &crate::version(), self.style()?)),
+            "" => Ok(answer::value(StatusCode::OK, &paths(), self.style()?)),
+            "/version" => Ok(answer::value(StatusCode::OK, &crate::version(), self.style()?)),
             // Numbers of the whole server: the provider's, not a tenant's.
             "/metrics" if self.context.plane.id == PlaneId::CORE => {
                 let text = self.state.metrics.scrape(registry, &self.state.gates);
@@ -127,7 +127,7 @@ impl Call {
             }
             "/openapi/v3" => {
                 let catalog = registry.catalog(&self.context.plane).await?;
-                Ok(answer::json(StatusCode::OK, &openapi::v3_index(&catalog, &self.prefix), self.style()?))
+                Ok(answer::value(StatusCode::OK, &openapi::v3_index(&catalog, &self.prefix), self.style()?))
             }
             _ => {
                 if let Some(path) = path.strip_prefix("/openapi/v3/") {
@@ -199,8 +199,8 @@ impl Call {
         polder_registry::write::check_verb(&target, "get")?;
         let version = self.query.get("resourceVersion").unwrap_or_default();
         let found = self.state.registry.get(&self.context, &target, version).await?;
-        let json = self.presenter(&target, form)?.object(found.body)?;
-        Ok(answer::json_bytes(StatusCode::OK, json, style))
+        let bytes = self.presenter(&target, form, style)?.object(found.body)?;
+        Ok(answer::written(StatusCode::OK, bytes, style))
     }
 
     async fn list(self, target: Target) -> Result<Answer, Status> {
@@ -208,12 +208,12 @@ impl Call {
         polder_registry::write::check_verb(&target, "list")?;
         let options = ListOptions::from_query(&self.query, &target)?;
         let found = self.state.registry.list(&self.context, &target, &options).await?;
-        let json = self.presenter(&target, form)?.list(&found)?;
-        Ok(answer::json_bytes(StatusCode::OK, json, style))
+        let bytes = self.presenter(&target, form, style)?.list(&found)?;
+        Ok(answer::written(StatusCode::OK, bytes, style))
     }
 
     async fn watch(mut self, target: Target) -> Result<Answer, Status> {
-        let (_, form) = self.negotiated(&target)?;
+        let (style, form) = self.negotiated(&target)?;
         let options = WatchOptions::from_query(&self.query, &target)?;
         let include = IncludeObject::parse(self.query.get("includeObject"))?;
         let watch = self.state.registry.watch(self.context.clone(), &target, &options).await?;
@@ -222,7 +222,7 @@ impl Call {
             Some(pass) => Some(self.state.gates.become_watch(pass, &self.context.plane, default)?),
             None => None,
         };
-        Ok(stream::answer(self.state.clone(), watch, form, include, pass))
+        Ok(stream::answer(self.state.clone(), watch, style.media, form, include, pass))
     }
 
     async fn create(mut self, target: Target) -> Result<Answer, Status> {
@@ -230,8 +230,8 @@ impl Call {
         let options = WriteOptions::from_query(&self.query, "CreateOptions")?;
         let document = self.document(&target).await?;
         let made = self.state.registry.create(&self.context, &target, document, &options).await?;
-        let json = self.presenter(&target, form)?.object(made.body)?;
-        Ok(answer::json_bytes(StatusCode::CREATED, json, style))
+        let bytes = self.presenter(&target, form, style)?.object(made.body)?;
+        Ok(answer::written(StatusCode::CREATED, bytes, style))
     }
 
     async fn update(mut self, target: Target) -> Result<Answer, Status> {
@@ -240,8 +240,8 @@ impl Call {
         let document = self.document(&target).await?;
         let made = self.state.registry.update(&self.context, &target, document, &options).await?;
         let code = if made.created { StatusCode::CREATED } else { StatusCode::OK };
-        let json = self.presenter(&target, form)?.object(made.body)?;
-        Ok(answer::json_bytes(code, json, style))
+        let bytes = self.presenter(&target, form, style)?.object(made.body)?;
+        Ok(answer::written(code, bytes, style))
     }
 
     async fn patch(mut self, target: Target) -> Result<Answer, Status> {
@@ -264,18 +264,20 @@ impl Call {
             .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
         let patch = Document { value: parsed.value, duplicates: parsed.duplicates };
         let made = self.state.registry.patch(&self.context, &target, kind, &patch, &options).await?;
-        let json = self.presenter(&target, form)?.object(made.body)?;
-        Ok(answer::json_bytes(StatusCode::OK, json, style))
+        let bytes = self.presenter(&target, form, style)?.object(made.body)?;
+        Ok(answer::written(StatusCode::OK, bytes, style))
     }
 
     async fn delete(mut self, target: Target) -> Result<Answer, Status> {
         let (style, form) = self.negotiated(&target)?;
         let options = self.delete_options().await?;
-        let json = match self.state.registry.delete(&self.context, &target, &options).await? {
-            DeleteAnswer::Gone(status) => status.to_vec(),
-            DeleteAnswer::Object(body) => self.presenter(&target, form)?.object(body)?,
-        };
-        Ok(answer::json_bytes(StatusCode::OK, json, style))
+        match self.state.registry.delete(&self.context, &target, &options).await? {
+            DeleteAnswer::Gone(status) => Ok(answer::value(StatusCode::OK, &status, style)),
+            DeleteAnswer::Object(body) => {
+                let bytes = self.presenter(&target, form, style)?.object(body)?;
+                Ok(answer::written(StatusCode::OK, bytes, style))
+            }
+        }
     }
 
     async fn delete_collection(mut self, target: Target) -> Result<Answer, Status> {
@@ -286,8 +288,8 @@ impl Call {
         let (objects, resource_version) =
             registry.delete_collection(&self.context, &target, &list, &options).await?;
         let list = ListAnswer { objects, resource_version, continue_token: None, remaining: None };
-        let json = self.presenter(&target, form)?.list(&list)?;
-        Ok(answer::json_bytes(StatusCode::OK, json, style))
+        let bytes = self.presenter(&target, form, style)?.list(&list)?;
+        Ok(answer::written(StatusCode::OK, bytes, style))
     }
 
     async fn delete_options(&mut self) -> Result<DeleteOptions, Status> {
@@ -301,8 +303,8 @@ impl Call {
     }
 
     /// How this answer is written, and in which form. Questions have no metadata to make a table of.
-    fn negotiated(&self, target: &Target) -> Result<(Style, Form), Status> {
-        let accepted = negotiate::accept(self.header(header::ACCEPT))?;
+    pub(crate) fn negotiated(&self, target: &Target) -> Result<(Style, Form), Status> {
+        let accepted = negotiate::accept(self.header(header::ACCEPT), protobuf::messages(target))?;
         let transforms = matches!(accepted.form, Form::Table { .. } | Form::Metadata { .. });
         if transforms && !target.served().allows("get") && !target.served().allows("list") {
             return Err(Status::not_acceptable(&[JSON, YAML, PROTOBUF]));
@@ -311,12 +313,18 @@ impl Call {
         Ok((Style::new(accepted.media, &self.headers, self.query.get("pretty")), form))
     }
 
-    pub(crate) fn presenter<'a>(&'a self, target: &'a Target, form: Form) -> Result<Presenter<'a>, Status> {
+    fn presenter<'a>(
+        &'a self,
+        target: &'a Target,
+        form: Form,
+        style: Style,
+    ) -> Result<Presenter<'a>, Status> {
         Ok(Presenter {
             registry: &self.state.registry,
             context: &self.context,
             target,
             form,
+            media: style.media,
             include: IncludeObject::parse(self.query.get("includeObject"))?,
         })
     }
@@ -337,7 +345,7 @@ impl Call {
     pub(crate) async fn document(&mut self, target: &Target) -> Result<Document, Status> {
         let bytes = self.take_body().await?;
         match self.media() {
-            _ if target.definition.is_custom() => self.parse(&bytes, &[JSON, YAML]),
+            _ if protobuf::messages(target) != Messages::All => self.parse(&bytes, &[JSON, YAML]),
             PROTOBUF => protobuf::document(&bytes, target),
             _ => self.parse(&bytes, &[JSON, YAML, PROTOBUF]),
         }
@@ -419,7 +427,8 @@ pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static st
     }
 }
 
-/// For error answers before anything was negotiated.
-pub(crate) fn fallback_style(headers: &HeaderMap) -> Style {
-    Style { gzip: false, ..Style::new(Media::Json, headers, None) }
+/// For failures, whatever was negotiated for the answer.
+pub(crate) fn failure_style(headers: &HeaderMap) -> Style {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    Style { gzip: false, ..Style::new(negotiate::accept_failure(accept), headers, None) }
 }

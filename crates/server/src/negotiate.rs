@@ -1,5 +1,6 @@
 //! What the client can read: media types, and the forms of an object it asks for.
 
+use polder_machinery::protobuf::MEDIA_TYPE as PROTOBUF;
 use polder_model::Status;
 
 /// How an answer is written.
@@ -9,10 +10,11 @@ pub(crate) struct Accepted {
     pub(crate) form: Form,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Media {
     Json,
     Yaml,
+    Protobuf,
 }
 
 impl Media {
@@ -20,6 +22,7 @@ impl Media {
         match self {
             Media::Json => "application/json",
             Media::Yaml => "application/yaml",
+            Media::Protobuf => PROTOBUF,
         }
     }
 }
@@ -38,7 +41,17 @@ pub(crate) enum Form {
     Discovery,
 }
 
-const SUPPORTED: [&str; 2] = ["application/json", "application/yaml"];
+/// What can be had in protobuf at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Messages {
+    /// Documents that are no objects.
+    None,
+    /// Of custom resources, the metadata.
+    Metadata,
+    All,
+}
+
+const SUPPORTED: [&str; 3] = ["application/json", "application/yaml", PROTOBUF];
 
 /// One clause of an `Accept` header.
 struct Clause<'a> {
@@ -48,12 +61,28 @@ struct Clause<'a> {
 }
 
 /// Picks the first clause we can serve, in the client's order of preference.
-pub(crate) fn accept(header: Option<&str>) -> Result<Accepted, Status> {
-    let plain = Accepted { media: Media::Json, form: Form::Whole };
-    let Some(header) = header.filter(|header| !header.trim().is_empty()) else { return Ok(plain) };
+pub(crate) fn accept(header: Option<&str>, messages: Messages) -> Result<Accepted, Status> {
+    let Some(header) = header.filter(|header| !header.trim().is_empty()) else {
+        return Ok(Accepted { media: Media::Json, form: Form::Whole });
+    };
+    let found = clauses(header).iter().find_map(|clause| served(clause, messages));
+    found.ok_or_else(|| {
+        let supported = if messages == Messages::None { &SUPPORTED[..2] } else { &SUPPORTED };
+        Status::not_acceptable(supported)
+    })
+}
+
+/// How a failure is written: it has no other forms, so clauses that ask for one do not count.
+pub(crate) fn accept_failure(header: Option<&str>) -> Media {
+    let clauses = clauses(header.unwrap_or_default());
+    let mut served = clauses.iter().filter_map(|clause| served(clause, Messages::All));
+    served.find(|accepted| accepted.form == Form::Whole).map_or(Media::Json, |accepted| accepted.media)
+}
+
+fn clauses(header: &str) -> Vec<Clause<'_>> {
     let mut clauses: Vec<Clause<'_>> = header.split(',').take(64).map(clause).collect();
     clauses.sort_by_key(|clause| std::cmp::Reverse(clause.quality));
-    clauses.iter().find_map(served).ok_or_else(|| Status::not_acceptable(&SUPPORTED))
+    clauses
 }
 
 fn clause(text: &str) -> Clause<'_> {
@@ -79,10 +108,11 @@ fn clause(text: &str) -> Clause<'_> {
     Clause { media, parameters, quality }
 }
 
-fn served(clause: &Clause<'_>) -> Option<Accepted> {
+fn served(clause: &Clause<'_>, messages: Messages) -> Option<Accepted> {
     let media = match clause.media {
         "application/json" | "*/*" | "application/*" => Media::Json,
         "application/yaml" => Media::Yaml,
+        PROTOBUF => Media::Protobuf,
         _ => return None,
     };
     let find = |key: &str| clause.parameters.iter().find(|(own, _)| *own == key).map(|(_, value)| *value);
@@ -99,6 +129,16 @@ fn served(clause: &Clause<'_>) -> Option<Accepted> {
         }
         _ => return None,
     };
+    let possible = match (media, form) {
+        (Media::Json | Media::Yaml, _) => true,
+        (Media::Protobuf, Form::Whole) => messages == Messages::All,
+        (Media::Protobuf, Form::Metadata { .. }) => messages != Messages::None,
+        // Neither tables nor the aggregated form are messages.
+        (Media::Protobuf, Form::Table { .. } | Form::Discovery) => false,
+    };
+    if !possible {
+        return None;
+    }
     let known = ["as", "g", "v", "stream", "pretty", "charset", "profile", "sv", "export"];
     let usable = clause.parameters.iter().all(|(key, _)| known.contains(key));
     usable.then_some(Accepted { media, form })
@@ -110,6 +150,9 @@ mod tests {
 
     #[test]
     fn clauses_in_order_of_preference() {
+        const METADATA: &str =
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+        let metadata = format!("{METADATA},application/json");
         let rows = [
             ("", "Json Whole"),
             ("*/*", "Json Whole"),
@@ -129,11 +172,24 @@ mod tests {
             ),
             ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", "Json Discovery"),
             ("application/vnd.kubernetes.protobuf", "refused"),
+            (METADATA, "Protobuf Metadata { v1beta1: false }"),
+            ("application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1", "refused"),
             ("text/html;q=0.3", "refused"),
         ];
+        let show = |header: &str, messages: Messages| {
+            let found = accept(Some(header), messages).map(|one| format!("{:?} {:?}", one.media, one.form));
+            found.unwrap_or_else(|_| "refused".into())
+        };
         for (header, expected) in rows {
-            let found = accept(Some(header)).map(|one| format!("{:?} {:?}", one.media, one.form));
-            assert_eq!(found.unwrap_or_else(|_| "refused".into()), expected, "{header}");
+            assert_eq!(show(header, Messages::Metadata), expected, "{header}");
         }
+        assert_eq!(show("application/vnd.kubernetes.protobuf", Messages::All), "Protobuf Whole");
+        assert_eq!(show("application/vnd.kubernetes.protobuf;stream=watch", Messages::All), "Protobuf Whole");
+        assert_eq!(show("application/vnd.kubernetes.protobuf, */*", Messages::None), "Json Whole");
+        assert_eq!(show(METADATA, Messages::None), "refused");
+        assert_eq!(accept_failure(Some(&metadata)), Media::Json);
+        assert_eq!(accept_failure(Some("application/vnd.kubernetes.protobuf,*/*")), Media::Protobuf);
+        assert_eq!(accept_failure(Some("text/html")), Media::Json);
+        assert_eq!(accept_failure(None), Media::Json);
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use polder_machinery::protobuf::envelope::{encode_envelope, encode_event, encode_list};
 use polder_model::value::write_string;
 use polder_model::{Object, Status, Value, json};
 use polder_registry::behavior::Print;
@@ -11,7 +12,8 @@ use polder_registry::watch::ObjectChange;
 use polder_registry::{Answered, Registry, RequestContext, Target};
 use polder_store::{Event, StoredObject};
 
-use crate::negotiate::Form;
+use crate::negotiate::{Form, Media};
+use crate::protobuf;
 use crate::table::{self, IncludeObject};
 
 /// What presenting needs to know about a request.
@@ -20,12 +22,16 @@ pub(crate) struct Presenter<'a> {
     pub(crate) context: &'a RequestContext,
     pub(crate) target: &'a Target,
     pub(crate) form: Form,
+    pub(crate) media: Media,
     pub(crate) include: IncludeObject,
 }
 
 impl Presenter<'_> {
     /// One object.
     pub(crate) fn object(&self, body: Answered) -> Result<Vec<u8>, Status> {
+        if self.media == Media::Protobuf {
+            return self.object_message(body);
+        }
         let mut out = Vec::new();
         match (self.form, body) {
             (Form::Whole | Form::Discovery, Answered::Stored(stored)) => {
@@ -55,6 +61,20 @@ impl Presenter<'_> {
         Ok(out)
     }
 
+    fn object_message(&self, body: Answered) -> Result<Vec<u8>, Status> {
+        let mut value = match body {
+            Answered::Stored(stored) => self.registry.to_client(self.context, self.target, &stored)?,
+            Answered::Made(value) => value,
+        };
+        if matches!(self.form, Form::Metadata { .. }) {
+            value = self.metadata(&value);
+        }
+        let message = protobuf::message(&value).ok_or_else(no_message)?;
+        let mut out = Vec::new();
+        encode_envelope(&value, message, &mut out);
+        Ok(out)
+    }
+
     pub(crate) fn list(&self, list: &ListAnswer) -> Result<Vec<u8>, Status> {
         let mut meta = Object::new();
         meta.insert("resourceVersion", list.resource_version.to_string());
@@ -63,6 +83,9 @@ impl Presenter<'_> {
         }
         if let Some(remaining) = list.remaining {
             meta.insert("remainingItemCount", i64::try_from(remaining).unwrap_or(i64::MAX));
+        }
+        if self.media == Media::Protobuf {
+            return self.list_message(&list.objects, meta);
         }
         match self.form {
             Form::Table { v1beta1 } => {
@@ -80,6 +103,24 @@ impl Presenter<'_> {
             }
             Form::Whole | Form::Discovery => self.whole_list(&list.objects, &meta),
         }
+    }
+
+    /// A list as a message, one object in hand at a time.
+    fn list_message(&self, objects: &[Arc<StoredObject>], meta: Object) -> Result<Vec<u8>, Status> {
+        let (api_version, kind) = match self.form {
+            Form::Metadata { v1beta1: true } => {
+                ("meta.k8s.io/v1beta1".into(), "PartialObjectMetadataList".into())
+            }
+            Form::Metadata { .. } => ("meta.k8s.io/v1".into(), "PartialObjectMetadataList".into()),
+            _ => (self.target.api_version(), self.target.definition.list_kind.clone()),
+        };
+        let list = json!({"apiVersion": api_version, "kind": kind, "metadata": meta});
+        let message = protobuf::message(&list).ok_or_else(no_message)?;
+        let items = objects.iter().map(|stored| self.registry.to_client(self.context, self.target, stored));
+        let bytes: usize = objects.iter().map(|object| object.record.len()).sum();
+        let mut out = Vec::with_capacity(bytes + 256);
+        encode_list(&list, message, items, &mut out)?;
+        Ok(out)
     }
 
     /// Copies stored bytes; only kinds that must be converted are parsed.
@@ -133,6 +174,7 @@ impl Presenter<'_> {
             ObjectChange::Deleted => "DELETED",
         };
         if self.form == Form::Whole
+            && self.media != Media::Protobuf
             && let Answered::Stored(_) = self.registry.answer(self.context, self.target, object.clone())?
         {
             let encode = || {
@@ -149,6 +191,9 @@ impl Presenter<'_> {
                 None => encode(),
             });
         }
+        if self.media == Media::Protobuf {
+            return self.event_message(kind, change, object, version, event);
+        }
         let mut value = self.registry.to_client(self.context, self.target, object)?;
         value.set_at(&["metadata", "resourceVersion"], version.to_string());
         let shown = match self.form {
@@ -160,7 +205,39 @@ impl Presenter<'_> {
             Form::Metadata { .. } => self.metadata(&value),
             Form::Whole | Form::Discovery => value,
         };
-        Ok(line(kind, &shown))
+        Ok(frame(self.media, kind, &shown))
+    }
+
+    /// One frame of a watch in protobuf; encoded once for all, too.
+    fn event_message(
+        &self,
+        kind: &str,
+        change: ObjectChange,
+        object: &Arc<StoredObject>,
+        version: u64,
+        event: Option<&Event>,
+    ) -> Result<Bytes, Status> {
+        let mut failure = None;
+        let mut encode = || match self.registry.to_client(self.context, self.target, object) {
+            Ok(mut value) => {
+                value.set_at(&["metadata", "resourceVersion"], version.to_string());
+                match self.form {
+                    Form::Metadata { .. } => frame(self.media, kind, &self.metadata(&value)),
+                    _ => frame(self.media, kind, &value),
+                }
+            }
+            // What cannot be read here cannot be read for the others either: they may share this.
+            Err(status) => {
+                let bytes = frame(self.media, "ERROR", &status.to_value());
+                failure = Some(status);
+                bytes
+            }
+        };
+        let bytes = match event {
+            Some(event) => event.frame(self.representation(change), encode),
+            None => encode(),
+        };
+        failure.map_or(Ok(bytes), Err)
     }
 
     pub(crate) fn bookmark(&self, version: u64, initial_end: bool) -> Bytes {
@@ -175,10 +252,10 @@ impl Presenter<'_> {
             Form::Table { v1beta1 } => {
                 let mut meta = Object::new();
                 meta.insert("resourceVersion", version.to_string());
-                line("BOOKMARK", &table::empty(meta, v1beta1))
+                frame(self.media, "BOOKMARK", &table::empty(meta, v1beta1))
             }
-            Form::Metadata { .. } => line("BOOKMARK", &self.metadata(&object)),
-            Form::Whole | Form::Discovery => line("BOOKMARK", &object),
+            Form::Metadata { .. } => frame(self.media, "BOOKMARK", &self.metadata(&object)),
+            Form::Whole | Form::Discovery => frame(self.media, "BOOKMARK", &object),
         }
     }
 
@@ -188,6 +265,8 @@ impl Presenter<'_> {
         self.target.served().type_meta.hash(&mut hasher);
         self.context.plane.id.hash(&mut hasher);
         change.hash(&mut hasher);
+        self.media.hash(&mut hasher);
+        self.form.hash(&mut hasher);
         hasher.finish()
     }
 
@@ -206,12 +285,24 @@ impl Presenter<'_> {
     }
 }
 
-pub(crate) fn line(kind: &str, object: &Value) -> Bytes {
+/// One event of a watch: a line of JSON or a framed message.
+pub(crate) fn frame(media: Media, kind: &str, object: &Value) -> Bytes {
     let mut out = Vec::with_capacity(256);
+    if media == Media::Protobuf
+        && let Some(message) = protobuf::message(object)
+    {
+        encode_event(kind, object, message, &mut out);
+        return Bytes::from(out);
+    }
     out.extend_from_slice(b"{\"type\":\"");
     out.extend_from_slice(kind.as_bytes());
     out.extend_from_slice(b"\",\"object\":");
     object.write(&mut out);
     out.extend_from_slice(b"}\n");
     Bytes::from(out)
+}
+
+/// Negotiation offers protobuf only where there are messages.
+fn no_message() -> Status {
+    Status::internal("the object has no protobuf form")
 }

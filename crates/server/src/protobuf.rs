@@ -1,13 +1,17 @@
-//! Bodies in protobuf: which message a body is, and what a client hears when it is none.
+//! Bodies and answers in protobuf: which message one is, and what a client hears when it is none.
 
 use polder_machinery::protobuf::envelope::{Envelope, decode_envelope, decode_enveloped};
 use polder_machinery::protobuf::{MessageRef, ProtobufError};
 use polder_machinery::schema::table::builtin;
-use polder_model::{GroupVersion, Status};
+use polder_model::{GroupVersion, Status, Value};
 use polder_registry::Target;
 use polder_registry::decode::Document;
 
+use crate::negotiate::Messages;
+
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+const PARTIAL: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
+const PARTIAL_LIST: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadataList";
 
 /// A request body. It says itself what it is; whether that fits the path is the registry's question.
 pub(crate) fn document(bytes: &[u8], target: &Target) -> Result<Document, Status> {
@@ -43,10 +47,32 @@ fn open(envelope: &Envelope<'_>) -> Result<Document, Status> {
     Ok(Document { value, duplicates: Vec::new() })
 }
 
+/// The message of an answer, by what it says it is. `None` for documents that are none.
+pub(crate) fn message(value: &Value) -> Option<MessageRef<'static>> {
+    message_of(value.str_at(&["apiVersion"])?, value.str_at(&["kind"])?)
+}
+
+/// What of a resource is there in protobuf.
+pub(crate) fn messages(target: &Target) -> Messages {
+    let found = message_of(&target.api_version(), &target.definition.kind);
+    match found {
+        Some(_) if !target.definition.is_custom() => Messages::All,
+        _ => Messages::Metadata,
+    }
+}
+
 fn message_of(api_version: &str, kind: &str) -> Option<MessageRef<'static>> {
-    // A kind of every group version.
-    if kind == "DeleteOptions" {
-        return builtin().message(DELETE_OPTIONS);
+    match (api_version, kind) {
+        // A kind of every group version.
+        (_, "DeleteOptions") => return builtin().message(DELETE_OPTIONS),
+        // Kinds of answers, no types of the API.
+        ("meta.k8s.io/v1" | "meta.k8s.io/v1beta1", "PartialObjectMetadata") => {
+            return builtin().message(PARTIAL);
+        }
+        ("meta.k8s.io/v1" | "meta.k8s.io/v1beta1", "PartialObjectMetadataList") => {
+            return builtin().message(PARTIAL_LIST);
+        }
+        _ => {}
     }
     let kind = GroupVersion::parse(api_version)?.kind(kind);
     builtin().message(builtin().type_name(&kind)?)

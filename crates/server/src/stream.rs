@@ -1,4 +1,4 @@
-//! Watch answers: lines of JSON for as long as the client listens. No task and no queue per watch: the connection
+//! Watch answers: lines of JSON, or framed messages, for as long as the client listens. No task and no queue per watch: the connection
 //! polls the watch itself, and takes as much as is there at once.
 
 use std::sync::Arc;
@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::Response;
 use http::header::{self, HeaderValue};
-use polder_model::Status;
 use polder_registry::watch::{ClientWatch, WatchItem};
 use tokio::time::Instant;
 
@@ -15,8 +14,8 @@ use crate::State;
 use crate::answer::Answer;
 use crate::body::AnswerBody;
 use crate::limits::Pass;
-use crate::negotiate::Form;
-use crate::present::{Presenter, line};
+use crate::negotiate::{Form, Media};
+use crate::present::{Presenter, frame};
 use crate::table::IncludeObject;
 
 /// How often an idle watch hears how far the server is.
@@ -29,6 +28,7 @@ const PIECE_BYTES_MAX: usize = 64 * 1024;
 struct Stream {
     state: Arc<State>,
     watch: ClientWatch,
+    media: Media,
     form: Form,
     include: IncludeObject,
     _pass: Option<Pass>,
@@ -43,6 +43,7 @@ struct Stream {
 pub(crate) fn answer(
     state: Arc<State>,
     watch: ClientWatch,
+    media: Media,
     form: Form,
     include: IncludeObject,
     pass: Option<Pass>,
@@ -53,6 +54,7 @@ pub(crate) fn answer(
     let stream = Stream {
         state,
         watch,
+        media,
         form,
         include,
         _pass: pass,
@@ -66,7 +68,11 @@ pub(crate) fn answer(
         let piece = stream.piece().await;
         (piece, stream)
     }));
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let content_type = match media {
+        Media::Json | Media::Yaml => HeaderValue::from_static("application/json"),
+        Media::Protobuf => HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch"),
+    };
+    answer.headers_mut().insert(header::CONTENT_TYPE, content_type);
     answer
 }
 
@@ -129,6 +135,7 @@ impl Stream {
             context: self.watch.context(),
             target: &self.watch.target,
             form: self.form,
+            media: self.media,
             include: self.include,
         };
         let line = match item {
@@ -138,17 +145,13 @@ impl Stream {
             WatchItem::Bookmark { version, initial_end } => Ok(presenter.bookmark(version, initial_end)),
             WatchItem::Error(status) => {
                 self.over = true;
-                return Some(error_line(&status));
+                return Some(frame(self.media, "ERROR", &status.to_value()));
             }
         };
         self.first = false;
         Some(line.unwrap_or_else(|status| {
             self.over = true;
-            error_line(&status)
+            frame(self.media, "ERROR", &status.to_value())
         }))
     }
-}
-
-fn error_line(status: &Status) -> Bytes {
-    line("ERROR", &status.to_value())
 }

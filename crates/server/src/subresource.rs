@@ -4,7 +4,7 @@ use http::{Method, StatusCode};
 use polder_model::{Status, Value, json};
 use polder_registry::Target;
 
-use crate::answer::{self, Answer, Style};
+use crate::answer::{self, Answer};
 use crate::handler::Call;
 
 /// Whether a subresource is answered here and not by the registry's ordinary verbs.
@@ -40,7 +40,7 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
     if !own.allows(verb) {
         return Err(Status::method_not_allowed());
     }
-    let style = Style::new(crate::negotiate::Media::Json, &call.headers, call.query.get("pretty"));
+    let (style, _) = call.negotiated(&target)?;
     match target.subresource.as_str() {
         "kubeconfig" => {
             let plane = registry.store.plane(&target.name);
@@ -51,19 +51,19 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
                 "kind": "Kubeconfig", "apiVersion": "polder.dev/v1alpha1",
                 "metadata": {"name": (target.name.clone())}, "kubeconfig": text,
             });
-            Ok(answer::json(StatusCode::CREATED, &answer, style))
+            Ok(answer::value(StatusCode::CREATED, &answer, style))
         }
         "export" => crate::transfer::export(call, &target).await,
         "import" => crate::transfer::import(call, &target, style).await,
         "binding" => {
             let binding = call.document(&target).await?.value;
             registry.bind(&call.context, &target, &binding).await?;
-            Ok(answer::json(StatusCode::CREATED, &success(), style))
+            Ok(answer::value(StatusCode::CREATED, &success(), style))
         }
         "eviction" => {
             let eviction = call.document(&target).await?.value;
             registry.evict(&call.context, &target, &eviction).await?;
-            Ok(answer::json(StatusCode::CREATED, &success(), style))
+            Ok(answer::value(StatusCode::CREATED, &success(), style))
         }
         "token" => Err(Status::untyped(501, "service account tokens are not issued yet")),
         _ => {

@@ -89,7 +89,7 @@ pub(crate) async fn import(mut call: Call, target: &Target, style: Style) -> Res
         }
     }
     let summary = import.finish().await?;
-    Ok(answer::json(StatusCode::CREATED, &summary, style))
+    Ok(answer::value(StatusCode::CREATED, &summary, style))
 }
 
 /// A request body, line by line. Looks at every byte once.

@@ -3,7 +3,7 @@
 use polder_model::{Object, SmolStr, Value};
 
 use super::wire::{Payload, Reader, write_bytes, write_nested};
-use super::{MessageRef, ProtobufError, decode, encode, leaf};
+use super::{MessageRef, ProtobufError, Shape, decode, encode, leaf};
 
 const MAGIC: &[u8; 4] = b"k8s\0";
 
@@ -65,16 +65,53 @@ pub fn decode_enveloped(envelope: &Envelope<'_>, message: MessageRef<'_>) -> Res
 
 /// Appends an object in its envelope. What it is, it says itself.
 pub fn encode_envelope(value: &Value, message: MessageRef<'_>, out: &mut Vec<u8>) {
+    envelope(value, out, |out| encode(value, message, out));
+}
+
+fn envelope(value: &Value, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let text = |key: &str| value.as_object().and_then(|object: &Object| object.str(key)).unwrap_or_default();
     out.extend_from_slice(MAGIC);
     write_nested(1, out, |out| {
         write_bytes(1, text("apiVersion").as_bytes(), out);
         write_bytes(2, text("kind").as_bytes(), out);
     });
-    write_nested(2, out, |out| encode(value, message, out));
+    write_nested(2, out, write);
     // Go writes these two though they are empty.
     write_bytes(3, b"", out);
     write_bytes(4, b"", out);
+}
+
+/// Appends a list in its envelope, making one item at a time.
+///
+/// `list` is the list without its items. In all list messages the items are number two, behind the metadata.
+pub fn encode_list<E>(
+    list: &Value,
+    message: MessageRef<'_>,
+    items: impl Iterator<Item = Result<Value, E>>,
+    out: &mut Vec<u8>,
+) -> Result<(), E> {
+    let item = message.layout.get(message.id).fields.iter().find_map(|field| match &field.shape {
+        Shape::List(item) if field.number == 2 => match **item {
+            Shape::Message(id) => Some(MessageRef { layout: message.layout, id }),
+            _ => None,
+        },
+        _ => None,
+    });
+    let mut outcome = Ok(());
+    envelope(list, out, |out| {
+        encode(list, message, out);
+        let Some(item) = item else { return };
+        for value in items {
+            match value {
+                Ok(value) => write_nested(2, out, |out| encode(&value, item, out)),
+                Err(error) => {
+                    outcome = Err(error);
+                    return;
+                }
+            }
+        }
+    });
+    outcome
 }
 
 /// Appends one event of a watch: its length as four bytes, then the event with the enveloped object.

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use polder_model::{GroupVersion, Object, SmolStr, Value, json};
 
-use super::envelope::{decode_envelope, decode_enveloped, encode_envelope, encode_event};
+use super::envelope::{decode_envelope, decode_enveloped, encode_envelope, encode_event, encode_list};
 use super::*;
 use crate::schema::table::builtin;
 use crate::xorshift::XorShift;
@@ -47,6 +47,14 @@ fn bytes_are_those_of_go() {
         let mut encoded = Vec::new();
         encode_envelope(&value, message, &mut encoded);
         assert_eq!(STANDARD.encode(&encoded), STANDARD.encode(&bytes), "{name}");
+        if envelope.kind.ends_with("List") {
+            let mut list = value.clone();
+            let items = list.remove_at(&["items"]).unwrap();
+            let items = items.as_array().unwrap_or_default().iter().cloned().map(Ok::<Value, ()>);
+            let mut encoded = Vec::new();
+            encode_list(&list, message, items, &mut encoded).unwrap();
+            assert_eq!(STANDARD.encode(&encoded), STANDARD.encode(&bytes), "{name} item by item");
+        }
     }
 }
 
