@@ -299,7 +299,8 @@ impl<'t> Parts<'t> {
         let kept = significant.get(..significant.len().saturating_sub(too_fine)).unwrap_or_default();
         let mantissa =
             if kept.is_empty() { 0 } else { kept.parse::<i128>().map_err(|_| QuantityError::Number)? };
-        Ok(Quantity::new(self.signed(mantissa + 1), NANO, format))
+        let mantissa = mantissa.checked_add(1).ok_or(QuantityError::Number)?;
+        Ok(Quantity::new(self.signed(mantissa), NANO, format))
     }
 
     /// At most `i64::MAX` in magnitude, as upstream caps binary quantities.
@@ -367,7 +368,7 @@ fn suffix(text: &str) -> Result<(Format, i32), QuantityError> {
         return Ok((Format::Binary, 10 * len(index)));
     }
     let exponent = text.strip_prefix(['e', 'E']).and_then(|exponent| exponent.parse::<i64>().ok());
-    let exponent = exponent.filter(|exponent| exponent.abs() <= EXPONENT_MAX).ok_or(QuantityError::Suffix)?;
+    let exponent = exponent.filter(|exponent| (-EXPONENT_MAX..=EXPONENT_MAX).contains(exponent)).ok_or(QuantityError::Suffix)?;
     Ok((Format::Exponent, i32::try_from(exponent).map_err(|_| QuantityError::Suffix)?))
 }
 

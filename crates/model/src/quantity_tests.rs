@@ -280,6 +280,9 @@ fn refused_like_upstream() {
         ("1mi", QuantityError::Suffix),
         ("1ki", QuantityError::Suffix),
         ("1KiB", QuantityError::Format),
+        ("1e-9223372036854775808", QuantityError::Suffix),
+        // Rounding up leaves 38 digits behind.
+        ("170141183460469231731687303715884105727.5e-9", QuantityError::Number),
         ("1e1.5", QuantityError::Format),
         ("1i", QuantityError::Suffix),
         ("1e999999999999999999999", QuantityError::Suffix),

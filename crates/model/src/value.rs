@@ -43,6 +43,8 @@ pub struct Parsed {
 
 /// More repeated keys than this are not named: a hostile document gets a bounded report.
 const DUPLICATES_MAX: usize = 32;
+/// Of longer keys the report shows the beginning, or 32 reports could each repeat a key as large as the document.
+const DUPLICATE_KEY_SHOWN_MAX: usize = 256;
 
 impl Value {
     /// Parses one JSON document; nesting is limited to 128 levels.
@@ -514,7 +516,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
         while let Some(key) = access.next_key_seed(KeySeed)? {
             let mark = self.duplicates.borrow().len();
             let value = access.next_value_seed(self)?;
-            self.prefix_since(mark, || key.to_string());
+            self.prefix_since(mark, || shown_key(&key));
             entries.push((key, value));
         }
         if entries.len() > u32::MAX as usize {
@@ -524,11 +526,19 @@ impl<'de> Visitor<'de> for Seed<'_> {
         let mut duplicates = self.duplicates.borrow_mut();
         for key in repeated {
             if duplicates.len() < DUPLICATES_MAX {
-                duplicates.push(key.to_string());
+                duplicates.push(shown_key(&key));
             }
         }
         Ok(Value::Object(object))
     }
+}
+
+/// A key as a report of duplicates shows it.
+fn shown_key(key: &str) -> String {
+    if key.len() <= DUPLICATE_KEY_SHOWN_MAX {
+        return key.to_string();
+    }
+    format!("{}...", &key[..key.floor_char_boundary(DUPLICATE_KEY_SHOWN_MAX)])
 }
 
 /// Reads an object key straight into a small string.
@@ -621,6 +631,15 @@ mod tests {
         check(r#"{"data":{"a":1,"b":0,"a":2}}"#, r#"{"data":{"a":2,"b":0}}"#, &["data.a"]);
         check(r#"{"l":[{},{"x":1,"x":2}],"l2":0}"#, r#"{"l":[{},{"x":2}],"l2":0}"#, &["l[1].x"]);
         check(r#"{"a":1,"a":2,"a":3}"#, r#"{"a":3}"#, &["a", "a"]);
+    }
+
+    #[test]
+    fn reports_of_duplicates_are_short() {
+        let (key, inner) = ("é".repeat(100_000), r#""a":1,"#.repeat(100));
+        let document = format!(r#"{{"x":{{"{key}":{{{inner}"b":0}}}}}}"#);
+        let duplicates = parse(document.as_bytes()).unwrap().duplicates;
+        assert_eq!(duplicates.len(), DUPLICATES_MAX);
+        assert_eq!(duplicates[0], format!("x.{}....a", "é".repeat(128)));
     }
 
     #[test]

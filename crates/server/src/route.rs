@@ -71,15 +71,12 @@ impl Route {
             }
             rest => (by_host, rest),
         };
-        if rest.first().is_some_and(|first| decode(first).is_none_or(|first| first == PREFIX))
-            && plane.is_some()
-        {
+        let segments: Vec<SmolStr> =
+            rest.iter().map(|segment| decode(segment).ok_or(NoRoute)).collect::<Result<_, _>>()?;
+        // A second plane, or one behind an escape: whoever reads the decoded path would see another plane than we do.
+        if segments.first().is_some_and(|first| first == PREFIX) {
             return Err(NoRoute);
         }
-        if plane.is_none() && rest.first() == Some(&PREFIX) {
-            return Err(NoRoute);
-        }
-        let segments = rest.iter().map(|segment| decode(segment).ok_or(NoRoute)).collect::<Result<_, _>>()?;
         Ok(Route { plane, segments })
     }
 
@@ -232,6 +229,8 @@ mod tests {
             "/clusters/a/clusters/b/api",
             "/clusters/a/clusters",
             "/clusters/a/%63lusters/b/api",
+            "/%63lusters/a/api",
+            "/cluster%73",
             "/clusters/A/api",
             "/clusters/a%2fb/api",
             "/clusters/%61/api",
