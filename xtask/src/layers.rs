@@ -22,6 +22,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("polder-server", &["polder-registry", "polder-auth"]),
     ("polder", &["polder-server", "polder-store-embedded", "polder-client-http"]),
     ("polder-test-support", &["polder-server", "polder-client-http"]),
+    ("polder-bench", &[]),
+    ("polder-e2e-kube", &[]),
     ("xtask", &["polder-client-http"]),
 ];
 
@@ -35,8 +37,8 @@ const IMPURE: &[&str] = &["tokio", "mio", "hyper", "rustls", "rusqlite", "tempfi
 /// Libraries that only some crates may use directly: one crate serves HTTP, one knows a database.
 const RESERVED: &[(&str, &[&str])] = &[
     ("rusqlite", &["polder-store-embedded"]),
-    ("hyper", &["polder-server", "polder-client-http"]),
-    ("tokio-rustls", &["polder-server", "polder-client-http"]),
+    ("hyper", &["polder-server", "polder-client-http", "polder-bench"]),
+    ("tokio-rustls", &["polder-server", "polder-client-http", "polder-bench"]),
 ];
 
 pub(crate) fn run() -> anyhow::Result<()> {

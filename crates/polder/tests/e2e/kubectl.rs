@@ -75,7 +75,12 @@ spec:
               phase: {type: string}
 ";
 
-const GADGET: &str = "{apiVersion: example.com/v1, kind: Gadget, metadata: {name: g}, spec: {}}";
+const GADGET: &str = "
+apiVersion: example.com/v1
+kind: Gadget
+metadata: {name: g}
+spec: {}
+";
 
 /// One kubectl, one plane.
 struct Kubectl {
@@ -217,7 +222,7 @@ fn provider(kubectl: &Kubectl) {
     kubectl.contains("get pl globex -o yaml", "phase: Ready");
     kubectl.reads(
         "apply -f -",
-        "{apiVersion: polder.dev/v1alpha1, kind: Plane, metadata: {name: new}, spec: {forkFrom: acme}}",
+        "apiVersion: polder.dev/v1alpha1\nkind: Plane\nmetadata: {name: new}\nspec: {forkFrom: acme}\n",
         "plane.polder.dev/new created",
     );
     kubectl.contains("wait --for=condition=Ready plane/new --timeout=10s", "condition met");

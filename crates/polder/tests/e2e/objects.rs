@@ -176,7 +176,7 @@ fn field_validation() {
     assert_eq!(
         strict["message"],
         "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: \
-         duplicate field \"data.a\", unknown field \"metadata.foo\""
+         unknown field \"metadata.foo\", duplicate field \"data.a\""
     );
     let warned = send("Warn").expect(201);
     let warnings: Vec<&str> =

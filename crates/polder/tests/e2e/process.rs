@@ -8,31 +8,30 @@ use std::time::{Duration, Instant};
 
 use polder_test_support::{Client, json};
 
-pub const CONFIG_HEAD: &str = "apiVersion: config.polder.dev/v1alpha1\nkind: ServerConfiguration\n";
-pub const PLANES: &str = "/apis/polder.dev/v1alpha1/planes";
-pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const CONFIG_HEAD: &str = "apiVersion: config.polder.dev/v1alpha1\nkind: ServerConfiguration\n";
+pub(crate) const PLANES: &str = "/apis/polder.dev/v1alpha1/planes";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A running server. Dropping it kills it.
-pub struct Polder {
+pub(crate) struct Polder {
     /// May do everything, everywhere.
-    pub admin: Client,
-    pub url: String,
+    pub(crate) admin: Client,
     directory: tempfile::TempDir,
     child: Child,
 }
 
 impl Polder {
-    pub fn start() -> Polder {
+    pub(crate) fn start() -> Polder {
         Polder::start_with("")
     }
 
     /// Starts with lines of configuration.
-    pub fn start_with(configuration: &str) -> Polder {
+    pub(crate) fn start_with(configuration: &str) -> Polder {
         Polder::start_in(tempfile::tempdir().unwrap(), configuration)
     }
 
     /// Starts on what an earlier server left.
-    pub fn start_in(directory: tempfile::TempDir, configuration: &str) -> Polder {
+    pub(crate) fn start_in(directory: tempfile::TempDir, configuration: &str) -> Polder {
         fs::write(directory.path().join("config.yaml"), format!("{CONFIG_HEAD}{configuration}")).unwrap();
         let mut command = serve(&directory.path().join("data"), "127.0.0.1:0");
         command.arg("--config").arg(directory.path().join("config.yaml")).stdout(Stdio::piped());
@@ -40,22 +39,21 @@ impl Polder {
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let Some(rest) = line.strip_prefix("polder: ready at ") else {
+        if !line.starts_with("polder: ready at ") {
             let log = fs::read_to_string(directory.path().join("log")).unwrap();
             panic!("not ready: {line:?} {log}");
-        };
-        let url = rest.split(' ').next().unwrap().to_string();
+        }
         let kubeconfig = fs::read_to_string(directory.path().join("data/admin.kubeconfig")).unwrap();
         let admin = Client::from_kubeconfig(&kubeconfig).unwrap();
-        Polder { admin, url, directory, child }
+        Polder { admin, directory, child }
     }
 
-    pub fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.directory.path().join("data")
     }
 
     /// A file beside the data, for clients of this server.
-    pub fn file(&self, name: &str, contents: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, contents: &str) -> PathBuf {
         let path = self.directory.path().join(name);
         fs::write(&path, contents).unwrap();
         path
@@ -63,32 +61,32 @@ impl Polder {
 
     /// Makes a plane; its administrator is nobody anywhere else.
     #[track_caller]
-    pub fn plane(&self, name: &str) -> Client {
+    pub(crate) fn plane(&self, name: &str) -> Client {
         polder_test_support::plane(&self.admin, name)
     }
 
     /// Makes a plane with limits.
     #[track_caller]
-    pub fn plane_with(&self, name: &str, limits: polder_test_support::Value) -> Client {
+    pub(crate) fn plane_with(&self, name: &str, limits: polder_test_support::Value) -> Client {
         let plane = json!({"metadata": {"name": name}, "spec": {"limits": limits}});
         self.admin.post(PLANES, &plane).expect(201);
         self.admin.in_plane(name)
     }
 
     /// A kubeconfig file for one plane.
-    pub fn plane_kubeconfig(&self, name: &str) -> PathBuf {
+    pub(crate) fn plane_kubeconfig(&self, name: &str) -> PathBuf {
         let answer = self.admin.post(&format!("{PLANES}/{name}/kubeconfig"), &json!({})).expect(201).json();
         self.file(&format!("{name}.kubeconfig"), answer["kubeconfig"].as_str().unwrap())
     }
 
     /// Sends SIGTERM.
-    pub fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     }
 
     /// Waits for the end; the directory stays.
-    pub fn wait(mut self) -> (ExitStatus, tempfile::TempDir) {
+    pub(crate) fn wait(mut self) -> (ExitStatus, tempfile::TempDir) {
         let started = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -100,7 +98,7 @@ impl Polder {
         (status, std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap()))
     }
 
-    pub fn stop(self) -> (ExitStatus, tempfile::TempDir) {
+    pub(crate) fn stop(self) -> (ExitStatus, tempfile::TempDir) {
         self.terminate();
         self.wait()
     }
@@ -114,7 +112,7 @@ impl Drop for Polder {
 }
 
 /// The command of this build.
-pub fn polder() -> Command {
+pub(crate) fn polder() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_polder"));
     command
         .stdin(Stdio::null())
@@ -124,7 +122,7 @@ pub fn polder() -> Command {
     command
 }
 
-pub fn serve(data: &Path, listen: &str) -> Command {
+pub(crate) fn serve(data: &Path, listen: &str) -> Command {
     let mut command = polder();
     command.arg("serve").arg("--data-dir").arg(data).args(["--listen", listen]);
     command
@@ -132,7 +130,7 @@ pub fn serve(data: &Path, listen: &str) -> Command {
 
 /// Runs a server that must not start; returns what it says.
 #[track_caller]
-pub fn refused(mut command: Command) -> String {
+pub(crate) fn refused(mut command: Command) -> String {
     let started = Instant::now();
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     while child.try_wait().unwrap().is_none() {

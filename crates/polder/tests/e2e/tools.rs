@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 /// Where `cargo xtask test` put a program.
-pub fn find(variable: &str, what: &str) -> Option<PathBuf> {
+pub(crate) fn find(variable: &str, what: &str) -> Option<PathBuf> {
     let found = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.exists());
     if found.is_none() {
         // Not `eprintln!`: the line must be seen although the test passes.
