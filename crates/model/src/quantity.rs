@@ -371,7 +371,9 @@ fn suffix(text: &str) -> Result<(Format, i32), QuantityError> {
         return Ok((Format::Binary, 10 * len(index)));
     }
     let exponent = text.strip_prefix(['e', 'E']).and_then(|exponent| exponent.parse::<i64>().ok());
-    let exponent = exponent.filter(|exponent| (-EXPONENT_MAX..=EXPONENT_MAX).contains(exponent)).ok_or(QuantityError::Suffix)?;
+    let exponent = exponent
+        .filter(|exponent| (-EXPONENT_MAX..=EXPONENT_MAX).contains(exponent))
+        .ok_or(QuantityError::Suffix)?;
     Ok((Format::Exponent, i32::try_from(exponent).map_err(|_| QuantityError::Suffix)?))
 }
 
