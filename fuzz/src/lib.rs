@@ -14,6 +14,8 @@ pub mod mutate;
 pub mod random;
 pub mod targets;
 
+use std::cell::Cell;
+
 use random::Random;
 
 /// No input is longer: hostile size is for the unit tests of the limits.
@@ -38,4 +40,19 @@ pub fn two_parts(data: &[u8]) -> (&[u8], &[u8]) {
         Some(at) => (&data[..at], &data[at + LINE.len()..]),
         None => (data, b""),
     }
+}
+
+thread_local! {
+    static ACCEPTED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A target says that the parser took an input and all promises held: a target whose inputs are all refused proves
+/// nothing, and the runner's report and the tests show it.
+fn accepted() {
+    ACCEPTED.set(ACCEPTED.get() + 1);
+}
+
+/// How many inputs were accepted on this thread since the last call.
+pub fn take_accepted() -> u64 {
+    ACCEPTED.replace(0)
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "a command line tool")]
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -39,8 +40,17 @@ struct Arguments {
 /// The input that runs now, and since when.
 type Current = Arc<Mutex<Option<(Instant, &'static str, Vec<u8>)>>>;
 
-fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
+fn main() -> ExitCode {
+    match start(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(arguments: Arguments) -> anyhow::Result<()> {
     let chosen: Vec<Target> = targets::ALL
         .iter()
         .filter(|target| arguments.target.as_ref().is_none_or(|name| name == target.name))
@@ -76,6 +86,7 @@ fn run(arguments: &Arguments, chosen: &[Target]) -> anyhow::Result<()> {
     for target in chosen {
         let seeds: Vec<Vec<u8>> = corpus::seeds(target.name)?.into_iter().map(|(_, bytes)| bytes).collect();
         let campaign = Campaign { target: *target, seed, seeds: &seeds };
+        polder_fuzz::take_accepted();
         let outcome = campaign.run(Budget::Time(share), |input| {
             if let Ok(mut current) = current.lock() {
                 *current = Some((Instant::now(), target.name, input.to_vec()));
@@ -88,7 +99,13 @@ fn run(arguments: &Arguments, chosen: &[Target]) -> anyhow::Result<()> {
             *current = None;
         }
         match outcome {
-            Ok(runs) => println!("{:<24} {runs:>9} inputs", target.name),
+            Ok(runs) => {
+                println!(
+                    "{:<24} {runs:>9} inputs, {:>9} accepted",
+                    target.name,
+                    polder_fuzz::take_accepted()
+                );
+            }
             Err(failure) => {
                 failed += 1;
                 report(target.name, seed, &failure);

@@ -6,7 +6,7 @@ use polder_fuzz::campaign::{Budget, Campaign, run_one};
 use polder_fuzz::{corpus, targets};
 
 /// Enough to notice what is broken, few enough for every test run.
-const RUNS: u64 = 300;
+const RUNS: u64 = 600;
 
 #[test]
 fn every_target_keeps_its_promises() {
@@ -19,7 +19,9 @@ fn every_target_keeps_its_promises() {
             let input = failure.input.escape_ascii();
             panic!("{} at input {}: {}\ninput: {input}", target.name, failure.number, failure.message);
         }
-        println!("{:<24} {:?}", target.name, started.elapsed());
+        let accepted = polder_fuzz::take_accepted();
+        println!("{:<24} {accepted:>4} accepted, {:?}", target.name, started.elapsed());
+        assert!(accepted >= RUNS / 20, "{}: only {accepted} of {RUNS} inputs were accepted", target.name);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::Value;
 
 /// Longer texts are refused.
 pub const QUANTITY_LEN_MAX: usize = 128;
-/// Powers of ten beyond this are refused.
+/// Powers of ten beyond this are refused, written or meant, so that what is printed can be read.
 const EXPONENT_MAX: i64 = 1_000_000;
 const NANO: i32 = -9;
 /// How many digits upstream handles without big numbers; it prints such numbers as they were written if it can.
@@ -290,6 +290,9 @@ impl<'t> Parts<'t> {
         }
         let trailing = digits.len() - digits.trim_end_matches('0').len();
         let scale = exponent - len(self.fraction.len()) + len(trailing);
+        if i64::from(scale) > EXPONENT_MAX {
+            return Err(QuantityError::Suffix);
+        }
         let too_fine = usize::try_from(NANO - scale).unwrap_or(0);
         if too_fine == 0 {
             let mantissa = significant.parse().map_err(|_| QuantityError::Number)?;
@@ -368,7 +371,9 @@ fn suffix(text: &str) -> Result<(Format, i32), QuantityError> {
         return Ok((Format::Binary, 10 * len(index)));
     }
     let exponent = text.strip_prefix(['e', 'E']).and_then(|exponent| exponent.parse::<i64>().ok());
-    let exponent = exponent.filter(|exponent| (-EXPONENT_MAX..=EXPONENT_MAX).contains(exponent)).ok_or(QuantityError::Suffix)?;
+    let exponent = exponent
+        .filter(|exponent| (-EXPONENT_MAX..=EXPONENT_MAX).contains(exponent))
+        .ok_or(QuantityError::Suffix)?;
     Ok((Format::Exponent, i32::try_from(exponent).map_err(|_| QuantityError::Suffix)?))
 }
 

@@ -281,6 +281,7 @@ fn refused_like_upstream() {
         ("1ki", QuantityError::Suffix),
         ("1KiB", QuantityError::Format),
         ("1e-9223372036854775808", QuantityError::Suffix),
+        ("100e1000000", QuantityError::Suffix),
         // Rounding up leaves 38 digits behind.
         ("170141183460469231731687303715884105727.5e-9", QuantityError::Number),
         ("1e1.5", QuantityError::Format),

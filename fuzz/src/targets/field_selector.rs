@@ -24,4 +24,5 @@ pub fn run(data: &[u8]) {
             assert!(!selector.matches(lookup) || required == value);
         }
     }
+    crate::accepted();
 }

@@ -71,4 +71,5 @@ pub fn run(data: &[u8]) {
         .iter()
         .try_fold(document, |document, operation| apply_json_patch(document, &Value::Array(vec![operation.clone()])));
     assert_eq!(one_by_one, Ok(result));
+    crate::accepted();
 }

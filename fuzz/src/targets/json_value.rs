@@ -19,8 +19,9 @@ pub fn run(data: &[u8]) {
     let Ok(parsed) = value::parse(data) else { return };
     check_canonical(&parsed.value);
     assert!(parsed.duplicates.len() <= 32, "{} duplicates", parsed.duplicates.len());
-    assert!(parsed.duplicates.iter().all(|path| path.len() <= 2 * data.len() + 4096));
+    assert!(parsed.duplicates.iter().all(|path| path.len() <= 128 * 300));
     assert_eq!(Value::parse(data).expect("it parsed before"), parsed.value);
+    crate::accepted();
 }
 
 /// What is printed reads as the same document, which prints the same.

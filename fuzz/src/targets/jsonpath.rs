@@ -31,4 +31,5 @@ pub fn run(data: &[u8]) {
         assert_eq!(found.first().copied(), walked, "{text:?} goes through {members:?}");
     }
     assert_eq!(JsonPath::parse(text).as_ref(), Ok(&path));
+    crate::accepted();
 }

@@ -13,12 +13,11 @@ const OBJECTS: [&[(&str, &str)]; 5] =
     [&[], &[("a", "b")], &[("a", ""), ("b", "a")], &[("a", "1"), ("x.io/y", "b")], &[("b", "-1"), ("in", "notin")]];
 
 pub fn run(data: &[u8]) {
-    if let Ok(value) = Value::parse(data) {
-        if let Ok(selector) = LabelSelector::from_value(&value) {
-            assert!(!(selector.is_everything() && selector.is_nothing()));
-            if !selector.is_nothing() {
-                check(&selector);
-            }
+    let from_json = Value::parse(data).ok().and_then(|value| LabelSelector::from_value(&value).ok());
+    if let Some(selector) = from_json {
+        assert!(!(selector.is_everything() && selector.is_nothing()));
+        if !selector.is_nothing() {
+            check(&selector);
         }
     }
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -37,4 +36,5 @@ fn check(selector: &LabelSelector) {
         let lookup = |key: &str| labels.iter().find(|(own, _)| *own == key).map(|(_, value)| *value);
         assert_eq!(selector.matches(lookup), again.matches(lookup), "{printed:?} on {labels:?}");
     }
+    crate::accepted();
 }

@@ -28,6 +28,7 @@ pub fn run(data: &[u8]) {
     check_canonical(&result);
     assert!(result.as_object().is_some(), "the patch of an object is an object");
     check_says(&result, &patch);
+    crate::accepted();
 }
 
 /// Members the patch deletes are gone, scalars it sets are there.

@@ -29,6 +29,7 @@ pub fn run(data: &[u8]) {
     }
     if let Ok(options) = WriteOptions::from_query(&query, "CreateOptions") {
         assert!(options.field_manager.is_none_or(|manager| manager.len() <= 128));
+        crate::accepted();
     }
 }
 

@@ -1,6 +1,5 @@
 //! Stored objects as damaged bytes: reading the frame never panics, and labels end.
 
-use polder_model::Value;
 use polder_store::Record;
 
 use crate::generate;
@@ -27,9 +26,9 @@ pub fn run(data: &[u8]) {
     assert!(record.labels().all(|(key, _)| record.label(key).is_some()));
     let mut out = Vec::new();
     record.splice(b"", 7, &mut out);
-    // Splicing looks at nothing but the head: it makes JSON exactly of what was JSON.
-    if let Ok(value) = record.to_value(7) {
-        let spliced = Value::parse(&out).expect("a body that is JSON splices to JSON");
-        assert_eq!(spliced.str_at(&["metadata", "resourceVersion"]).is_some(), value.at(&["metadata"]).is_some());
-    }
+    // Splicing trusts the body: engines checksum. It copies all of it but the head.
+    assert!(out.starts_with(br#"{"metadata":{"resourceVersion":"7""#));
+    assert!(out.ends_with(&record.body()[br#"{"metadata":{"#.len()..]));
+    drop(record.to_value(7));
+    crate::accepted();
 }

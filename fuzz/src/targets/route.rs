@@ -44,4 +44,5 @@ pub fn run(data: &[u8]) {
         }
         assert!(!resource.resource.is_empty());
     }
+    crate::accepted();
 }

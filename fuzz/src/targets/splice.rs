@@ -47,6 +47,7 @@ pub fn run(data: &[u8]) {
     expected.set_at(&["kind"], "ConfigMap");
     expected.set_at(&["apiVersion"], "v1");
     assert_eq!(spliced(&record, TYPE_META).to_string(), expected.to_string(), "a whole object");
+    crate::accepted();
 }
 
 fn spliced(record: &Record, type_meta: &[u8]) -> Value {

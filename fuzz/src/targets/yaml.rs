@@ -34,4 +34,5 @@ pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(value) = serde_saphyr::from_str::<Value>(text) else { return };
     check_canonical(&value);
+    crate::accepted();
 }
