@@ -109,6 +109,8 @@ pub fn plane_of_host(host: &str, base_domains: &[SmolStr]) -> Option<PlaneName> 
     let name = host.rsplit_once(':').map_or(host, |(name, port)| {
         if port.bytes().all(|byte| byte.is_ascii_digit()) { name } else { host }
     });
+    // The root of the name system may be spelled out.
+    let name = name.strip_suffix('.').unwrap_or(name);
     base_domains.iter().find_map(|domain| {
         let label = name.strip_suffix(domain.as_str())?.strip_suffix('.')?;
         label.parse().ok()
@@ -216,6 +218,7 @@ mod tests {
         check("/clusters/acme/", "h:6443", Some(("acme", "")));
         check("/api/v1", "acme.localhost:6443", Some(("acme", "/api/v1")));
         check("/api/v1", "acme.planes.example", Some(("acme", "/api/v1")));
+        check("/api/v1", "acme.localhost.:6443", Some(("acme", "/api/v1")));
         check("/api/v1", "localhost:6443", Some(("", "/api/v1")));
         check("/api/v1", "a.b.localhost", Some(("", "/api/v1")));
     }

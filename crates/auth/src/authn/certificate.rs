@@ -25,7 +25,10 @@ pub fn user_from_certificate(der: &[u8]) -> Option<UserInfo> {
             if let GeneralName::URI(uri) = general_name
                 && let Some(plane) = uri.strip_prefix(PLANE_URI_SCHEME)
             {
-                user.home = Some(PlaneId(plane.parse().ok()?));
+                let plane = PlaneId(plane.parse().ok()?);
+                if user.home.replace(plane).is_some_and(|other| other != plane) {
+                    return None;
+                }
             }
         }
     }
