@@ -60,7 +60,8 @@ fn credentials_stay_at_home() {
     there.patch(&format!("{MAPS}/of-globex"), "merge", &json!({"data": null})).expect(404);
     assert_eq!(globex.get(&format!("{MAPS}/of-globex")).expect(200).json()["data"]["mine"], "of-globex");
     // The planes themselves are the provider's business.
-    for path in [PLANES.to_string(), format!("{PLANES}/globex"), format!("{PLANES}/acme")] {
+    let parts = ["", "/globex", "/acme", "/globex/export", "/acme/export", "/globex/import"];
+    for path in parts.map(|part| format!("{PLANES}{part}")) {
         closed(&core, &path);
         closed(&acme, &path);
     }
