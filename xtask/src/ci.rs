@@ -22,6 +22,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
         show(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
     })?;
     test::all(None)?;
+    step("fuzzing, a little of everything", || {
+        show(cargo().args(["run", "--quiet", "--package", "polder-fuzz", "--", "--seconds", "20"]))
+    })?;
     eprintln!("=== everything passed in {:.0} s", started.elapsed().as_secs_f64());
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 mod answer;
 mod body;
+mod certificate;
 mod connection;
 mod discovery;
 mod handler;

@@ -16,11 +16,13 @@ use rcgen::{
 };
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
+use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::certificate::ServerCertificates;
 
 /// Certificates made here live this long. The server makes itself a new one at every start.
-const LEAF_DAYS: i64 = 365;
+pub(crate) const LEAF_DAYS: i64 = 365;
 const CA_DAYS: i64 = 3650;
 
 #[derive(Debug, thiserror::Error)]
@@ -41,11 +43,11 @@ pub enum PkiError {
     Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// The authority, and the certificate the server shows.
+/// The authority, and the names of the server it speaks for.
 pub struct Pki {
     ca_pem: String,
-    issuer: Issuer<'static, KeyPair>,
-    server: (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
+    issuer: Arc<Issuer<'static, KeyPair>>,
+    hosts: Vec<String>,
 }
 
 impl Pki {
@@ -77,8 +79,7 @@ impl Pki {
         };
         let issuer = Issuer::from_ca_cert_pem(&ca_pem, ca_key)
             .map_err(|_| PkiError::Unusable { path: cert_path, directory: directory.into() })?;
-        let server = server_certificate(&issuer, hosts)?;
-        Ok(Pki { ca_pem, issuer, server })
+        Ok(Pki { ca_pem, issuer: Arc::new(issuer), hosts: hosts.to_vec() })
     }
 
     /// TLS for the server: its certificate, and client certificates of this authority if a client has one.
@@ -93,13 +94,12 @@ impl Pki {
             .allow_unauthenticated()
             .build()
             .map_err(|error| PkiError::Tls(Box::new(error)))?;
-        let (chain, key) = (self.server.0.clone(), self.server.1.clone_key());
+        let shown = ServerCertificates::new(self.issuer.clone(), &self.hosts, &provider)?;
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(tls)?
             .with_client_cert_verifier(verifier)
-            .with_single_cert(chain, key)
-            .map_err(tls)?;
+            .with_cert_resolver(Arc::new(shown));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }
@@ -126,7 +126,7 @@ impl Pki {
             let uri = format!("{PLANE_URI_SCHEME}{}", plane.id);
             params.subject_alt_names.push(SanType::URI(uri.try_into()?));
         }
-        Ok((params.signed_by(&key, &self.issuer)?.pem(), key.serialize_pem()))
+        Ok((params.signed_by(&key, &*self.issuer)?.pem(), key.serialize_pem()))
     }
 
     fn kubeconfig(&self, url: &str, context: &str, user: &str, certificate: &str, key: &str) -> String {
@@ -164,7 +164,7 @@ fn read(path: &Path) -> Result<Option<String>, PkiError> {
     }
 }
 
-fn named(names: &[(DnType, &str)], days: i64) -> CertificateParams {
+pub(crate) fn named(names: &[(DnType, &str)], days: i64) -> CertificateParams {
     let mut params = CertificateParams::default();
     let mut name = DistinguishedName::new();
     for (kind, text) in names {
@@ -178,24 +178,4 @@ fn named(names: &[(DnType, &str)], days: i64) -> CertificateParams {
     params.not_before = (now - hour).into();
     params.not_after = (now + span).into();
     params
-}
-
-/// A fresh serving certificate at every start: it is never shown to be stale, and its key never touches the disk.
-fn server_certificate(
-    issuer: &Issuer<'static, KeyPair>,
-    hosts: &[String],
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), PkiError> {
-    let key = KeyPair::generate()?;
-    let mut params = named(&[(DnType::CommonName, "polder-server")], LEAF_DAYS);
-    for host in hosts {
-        params.subject_alt_names.push(match host.parse() {
-            Ok(address) => SanType::IpAddress(address),
-            Err(_) => SanType::DnsName(host.as_str().try_into()?),
-        });
-    }
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let certificate = params.signed_by(&key, issuer)?;
-    let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(|error| PkiError::Tls(error.into()))?;
-    Ok((vec![certificate.der().clone()], key))
 }

@@ -128,8 +128,8 @@ fn workload(kubectl: &Kubectl, home: &Path) {
     assert_eq!(columns, ["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"], "{table}");
     kubectl.says("get deploy,svc -o name", "deployment.apps/web\nservice/kubernetes\nservice/web");
     kubectl.contains("get deploy -o wide -l app=web", "nginx:2");
-    kubectl.contains("describe deployment web", "StrategyType:           RollingUpdate");
-    kubectl.contains("describe service web", "Port:              <unset>  80/TCP");
+    kubectl.contains("describe deployment web", "RollingUpdate");
+    kubectl.contains("describe service web", "<unset>  80/TCP");
     kubectl.says("scale deployment web --replicas=3", "deployment.apps/web scaled");
     kubectl.says("get deployment web -o jsonpath={.spec.replicas}", "3");
     kubectl.says("set image deployment/web web=nginx:3", "deployment.apps/web image updated");
@@ -173,7 +173,7 @@ fn config(kubectl: &Kubectl) {
     kubectl.contains("get cm -A", "team");
     kubectl.contains("get namespaces", "team");
     kubectl.contains("describe configmap c -n team", "a:\n----\nb");
-    kubectl.contains("describe namespace team", "Status:       Active");
+    kubectl.contains("describe namespace team", "Active");
     let resources = kubectl.ok("api-resources");
     for line in ["pods", "deployments", "customresourcedefinitions", "networkpolicies"] {
         assert!(resources.lines().any(|one| one.starts_with(line)), "{line} {resources}");

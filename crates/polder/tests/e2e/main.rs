@@ -3,6 +3,8 @@
 //! Every test names the promise it checks. Tests that need a program this machine lacks say so and pass; `cargo xtask
 //! test` fetches those programs first.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 mod custom;
 mod discovery;
 mod errors;
