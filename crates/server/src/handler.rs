@@ -18,7 +18,7 @@ use polder_registry::{Query, RequestContext, Target};
 use crate::answer::{self, Answer, Style};
 use crate::body;
 use crate::limits::Pass;
-use crate::negotiate::{self, Form, Messages};
+use crate::negotiate::{self, Form, Media, Messages};
 use crate::present::Presenter;
 use crate::route::{Request, ResourcePath, Route};
 use crate::stream;
@@ -72,6 +72,11 @@ impl Call {
         Ok(Style::new(accepted.media, &self.headers, self.query.get("pretty")))
     }
 
+    /// The style of documents that are JSON whatever the client says it can read.
+    fn json_style(&self) -> Style {
+        Style::new(Media::Json, &self.headers, self.query.get("pretty"))
+    }
+
     fn header(&self, name: header::HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
@@ -110,8 +115,8 @@ impl Call {
             return Ok(probe);
         }
         match path {
-            "" => Ok(answer::value(StatusCode::OK, &paths(), self.style()?)),
-            "/version" => Ok(answer::value(StatusCode::OK, &crate::version(), self.style()?)),
+            "" => Ok(answer::value(StatusCode::OK, &paths(), self.json_style())),
+            "/version" => Ok(answer::value(StatusCode::OK, &crate::version(), self.json_style())),
             // Numbers of the whole server: the provider's, not a tenant's.
             "/metrics" if self.context.plane.id == PlaneId::CORE => {
                 let text = self.state.metrics.scrape(registry, &self.state.gates);

@@ -81,3 +81,60 @@ fn message_of(api_version: &str, kind: &str) -> Option<MessageRef<'static>> {
 fn unrecognized(kind: &str, error: &ProtobufError) -> Status {
     Status::bad_request(format!("object provided is unrecognized (must be of type {kind}): {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Magic bytes, type meta and a raw message.
+    fn enveloped(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+        let field = |number: u8, bytes: &[u8]| {
+            let length = u8::try_from(bytes.len()).unwrap();
+            [&[number << 3 | 2, length], bytes].concat()
+        };
+        let type_meta = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
+        [b"k8s\0".to_vec(), field(1, &type_meta), field(2, raw)].concat()
+    }
+
+    #[test]
+    fn delete_options_of_any_group() {
+        fn check(bytes: &[u8], expected: &str) {
+            let found = match delete_options(bytes) {
+                Ok(document) => document.value.to_string(),
+                Err(status) => format!("{} {}", status.code, status.message),
+            };
+            assert_eq!(found, expected);
+        }
+        check(
+            &enveloped("apps/v1", "DeleteOptions", b"\x08\x05"),
+            r#"{"apiVersion":"apps/v1","gracePeriodSeconds":5,"kind":"DeleteOptions"}"#,
+        );
+        check(&enveloped("", "", b"\x08\x00"), r#"{"gracePeriodSeconds":0,"kind":"DeleteOptions"}"#);
+        check(
+            &enveloped("v1", "DeleteOptions", b"\x08"),
+            "400 DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: unexpected EOF",
+        );
+        check(&enveloped("v1", "Dike", b""), "400 no kind \"Dike\" is registered for version \"v1\"");
+        check(
+            b"{}",
+            "400 object provided is unrecognized (must be of type DeleteOptions): provided data does not appear to \
+             be a protobuf message, expected prefix [107 56 115 0]",
+        );
+    }
+
+    #[test]
+    fn answers_that_are_messages() {
+        for (api_version, kind, expected) in [
+            ("v1", "Pod", true),
+            ("apps/v1", "DeploymentList", true),
+            ("v1", "Status", true),
+            ("autoscaling/v1", "Scale", true),
+            ("meta.k8s.io/v1", "PartialObjectMetadataList", true),
+            ("meta.k8s.io/v1beta1", "PartialObjectMetadata", true),
+            ("meta.k8s.io/v1", "Table", false),
+            ("example.org/v1", "Dike", false),
+        ] {
+            assert_eq!(message_of(api_version, kind).is_some(), expected, "{api_version} {kind}");
+        }
+    }
+}
