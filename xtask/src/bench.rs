@@ -2,6 +2,7 @@
 //!
 //! The bench itself is a program of its own (`bench/`), so that everything else of xtask compiles without it.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context as _;
@@ -19,12 +20,15 @@ pub(crate) struct BenchArguments {
 
 pub(crate) fn run(arguments: BenchArguments) -> anyhow::Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let profile = ["--profile", arguments.profile.as_str()];
-    let mut build = Command::new(&cargo);
-    build.args(["build", "--package", "polder", "--bin", "polder"]).args(profile);
+    let mut build = Command::new(cargo);
+    // Both in one build, so that they share their dependencies.
+    build.args(["build", "--package", "polder", "--package", "polder-bench"]);
+    build.args(["--profile", &arguments.profile]);
     succeed(build)?;
-    let mut bench = Command::new(&cargo);
-    bench.args(["run", "--quiet", "--package", "polder-bench"]).args(profile).arg("--");
+    let directory = if arguments.profile == "dev" { "debug" } else { &arguments.profile };
+    let own = std::env::current_exe().context("where is this program?")?;
+    let target = own.parent().and_then(Path::parent).context("this program was not built by cargo")?;
+    let mut bench = Command::new(target.join(directory).join("polder-bench"));
     bench.args(&arguments.arguments);
     succeed(bench)
 }

@@ -29,14 +29,15 @@ pub(super) async fn run(bench: &mut Bench) -> anyhow::Result<()> {
         let created = load.run(&subject).await?;
         report(bench, format!("plane create, {planes} in a row"), None, &[created]);
     }
-    tokio::time::sleep(SETTLE).await;
+    let settle = if bench.quick { SETTLE / 5 } else { SETTLE };
+    tokio::time::sleep(settle).await;
     let full = server.process.resident()?.saturating_sub(empty);
     bench.report.figure("resident per plane, after creating", ratio(full, planes) / KIB, "KiB", Some(10.0));
     bench.report.figure("disk per plane", ratio(disk_bytes(&directory)?, planes) / KIB, "KiB", None);
 
     let cpu = server.process.cpu()?;
-    tokio::time::sleep(SETTLE).await;
-    let idle = server.process.cpu()?.saturating_sub(cpu).as_secs_f64() * 1e3 / SETTLE.as_secs_f64();
+    tokio::time::sleep(settle).await;
+    let idle = server.process.cpu()?.saturating_sub(cpu).as_secs_f64() * 1e3 / settle.as_secs_f64();
     bench.report.figure(format!("CPU of {planes} idle planes"), idle, "ms/s", None);
 
     server.stop()?;
