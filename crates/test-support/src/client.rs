@@ -201,7 +201,7 @@ pub struct WatchStream {
 impl WatchStream {
     /// The next event; `None` when the server has ended the watch in good order. An error if the connection broke or
     /// nothing came in time.
-    pub fn next(&mut self) -> anyhow::Result<Option<Value>> {
+    pub fn next_event(&mut self) -> anyhow::Result<Option<Value>> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
@@ -225,7 +225,7 @@ impl WatchStream {
     /// The next event, which must come.
     #[track_caller]
     pub fn must(&mut self) -> Value {
-        match self.next() {
+        match self.next_event() {
             Ok(Some(event)) => event,
             Ok(None) => panic!("the watch has ended"),
             Err(error) => panic!("no event: {error:#}"),
@@ -234,7 +234,7 @@ impl WatchStream {
 
     /// Whether nothing comes for a while.
     pub fn silent(&mut self, patience: Duration) -> bool {
-        self.connection.set_patience(patience).is_ok() && self.next().is_err()
+        self.connection.set_patience(patience).is_ok() && self.next_event().is_err()
     }
 }
 

@@ -207,7 +207,7 @@ fn a_name_used_again() {
     assert_eq!(watch.next_name(), "ADDED of-old");
     polder.admin.delete(&format!("{PLANES}/acme")).expect(200);
     old.get(MAPS).expect(404);
-    while let Ok(Some(event)) = watch.next() {
+    while let Ok(Some(event)) = watch.next_event() {
         assert!(event["type"] == "ERROR" || event["type"] == "DELETED", "{event}");
     }
     let new = polder.plane("acme");

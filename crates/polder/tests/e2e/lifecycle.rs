@@ -47,7 +47,7 @@ fn stop_and_start_again() {
     assert_eq!(watch.next_name(), "ADDED kept");
 
     polder.terminate();
-    assert!(matches!(watch.next(), Ok(None)), "the watch ends with its last chunk");
+    assert!(matches!(watch.next_event(), Ok(None)), "the watch ends with its last chunk");
     let (status, directory) = polder.wait();
     assert_eq!(status.code(), Some(0));
 

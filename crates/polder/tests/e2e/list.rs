@@ -95,7 +95,7 @@ fn what_is_forgotten_is_said() {
     assert_eq!((&event["object"]["code"], &event["object"]["reason"]), (&json!(410), &json!("Expired")));
     let text = event["object"]["message"].as_str().unwrap();
     assert!(text.starts_with(&format!("too old resource version: {version} (")), "{text}");
-    assert!(matches!(watch.next(), Ok(None)), "the watch ends in good order");
+    assert!(matches!(watch.next_event(), Ok(None)), "the watch ends in good order");
 }
 
 /// Which state is meant, and which questions make no sense.

@@ -106,8 +106,8 @@ fn time_limit_and_bookmarks() {
     let bookmark = marked.must();
     assert_eq!(bookmark["type"], "BOOKMARK");
     assert!(version(&bookmark["object"]) >= from);
-    assert!(matches!(marked.next(), Ok(None)));
-    assert!(matches!(plain.next(), Ok(None)), "no events and no bookmarks: only the end");
+    assert!(matches!(marked.next_event(), Ok(None)));
+    assert!(matches!(plain.next_event(), Ok(None)), "no events and no bookmarks: only the end");
 }
 
 /// The old form, by path, still works; so do tables and metadata in streams.
