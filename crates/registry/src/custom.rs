@@ -83,12 +83,15 @@ impl Registry {
         let base = if plane.id == PlaneId::CORE { &self.core } else { &self.builtin };
         let mut definitions = Vec::new();
         for stored in &page.objects {
-            let digest: [u8; 32] = Sha256::digest(stored.record.body()).into();
+            let crd = Value::parse(stored.record.body()).unwrap_or_default();
+            if shadows(base, &crd) {
+                continue;
+            }
+            let digest = definition_digest(&crd);
             let known = self.customs.definitions.lock().get(&digest).and_then(Weak::upgrade);
             let definition = match known {
                 Some(definition) => definition,
                 None => {
-                    let crd = Value::parse(stored.record.body()).unwrap_or_default();
                     let Some(definition) = served_definition(&self.store, &crd) else { continue };
                     let definition = Arc::new(definition);
                     let mut known = self.customs.definitions.lock();
@@ -137,6 +140,25 @@ impl Registry {
     }
 }
 
+/// What a definition is made of: planes with equal CRDs share it, whoever made them and when.
+fn definition_digest(crd: &Value) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(crd.get("spec").cloned().unwrap_or_default().to_vec());
+    hash.update([u8::from(is_established(crd)), u8::from(is_terminating(crd))]);
+    hash.finalize().into()
+}
+
+/// Whether a CRD names a resource that is served anyway: it would have that one's objects.
+fn shadows(base: &Catalog, crd: &Value) -> bool {
+    let group = crd.str_at(&["spec", "group"]).unwrap_or_default();
+    let plural = crd.str_at(&["spec", "names", "plural"]).unwrap_or_default();
+    base.by_group_resource(&polder_model::GroupResource::new(group, plural)).is_some()
+}
+
+fn is_terminating(crd: &Value) -> bool {
+    crd.at(&["metadata", "deletionTimestamp"]).is_some()
+}
+
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         text.push_str(&format!("{byte:02x}"));
@@ -164,6 +186,11 @@ pub(crate) async fn prepare(
     let problems = crd_problems(crd, old);
     if !problems.is_empty() {
         return Err(Status::invalid(&target.definition.group_kind(), &target.name, &problems));
+    }
+    let base = if context.plane.id == PlaneId::CORE { &registry.core } else { &registry.builtin };
+    if old.is_none() && shadows(base, crd) {
+        let why = "this resource is built in: a CustomResourceDefinition cannot take its name";
+        return Err(Status::forbidden(&target.definition.group_resource(), &target.name, why));
     }
     if old.is_some_and(|old| old.get("spec") == crd.get("spec")) {
         return Ok(());
@@ -358,6 +385,9 @@ pub(crate) fn definition(
         .filter_map(|version| served_version(&group, &kind, version))
         .collect();
     versions.sort_by_key(|version| version_priority(&version.name));
+    if versions.is_empty() {
+        return None;
+    }
     let resource = polder_model::GroupResource::new(group.clone(), plural.clone());
     Some(ResourceDefinition {
         singular: text(&["names", "singular"]),
@@ -376,7 +406,7 @@ pub(crate) fn definition(
         storage,
         behavior,
         origin: Origin::Custom,
-        terminating: crd.at(&["metadata", "deletionTimestamp"]).is_some(),
+        terminating: is_terminating(crd),
     })
 }
 

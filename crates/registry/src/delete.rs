@@ -123,7 +123,9 @@ impl Registry {
             if let Some(marked) = self.mark(target, &old, options) {
                 let write = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
                 if marked == old {
-                    custom::deleted(self, context, target);
+                    if !options.dry_run {
+                        custom::deleted(self, context, target);
+                    }
                     return Ok(DeleteAnswer::Object(self.answer(context, target, stored)?));
                 }
                 let unchanged = |current: &mut Value| {
@@ -137,7 +139,9 @@ impl Registry {
                 };
                 match self.modify_with(context, target, &write, unchanged).await {
                     Ok(body) => {
-                        custom::deleted(self, context, target);
+                        if !options.dry_run {
+                            custom::deleted(self, context, target);
+                        }
                         return Ok(DeleteAnswer::Object(body));
                     }
                     Err(status) if status.code == 409 => continue,
@@ -162,7 +166,7 @@ impl Registry {
         }
         let mut marked = old.clone();
         if old.at(&["metadata", "deletionTimestamp"]).is_none() {
-            let when = crate::registry::timestamp((self.options.clock)() + grace);
+            let when = crate::registry::timestamp((self.options.clock)().saturating_add(grace));
             marked.set_at(&["metadata", "deletionTimestamp"], when);
             if !is_namespace {
                 marked.set_at(&["metadata", "deletionGracePeriodSeconds"], grace);

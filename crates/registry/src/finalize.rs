@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use polder_auth::UserInfo;
 use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value};
-use polder_store::{ListQuery, StoredObject};
+use polder_store::{Change, Expect, Key, ListQuery, ObjectName, StoredObject, Write};
 use tokio::sync::mpsc;
 
 use crate::context::{Query, RequestContext, WriteOptions};
@@ -17,8 +17,11 @@ use crate::definition::Target;
 use crate::delete::DeleteOptions;
 use crate::list::ListOptions;
 use crate::registry::Registry;
+use crate::status::{commit_failed, read_failed};
 
 const QUEUE_LEN_MAX: usize = 4_096;
+/// Objects removed at once from under a CRD that serves none.
+const UNSERVED_PAGE_LEN: usize = 500;
 const RETRY: Duration = Duration::from_secs(1);
 /// The finalizer every namespace has in its spec.
 const NAMESPACE_FINALIZER: &str = "kubernetes";
@@ -83,10 +86,14 @@ impl Registry {
     pub async fn run_chores(self: Arc<Self>) {
         let Some(mut queue) = self.chores.receiver.lock().take() else { return };
         while let Some(chore) = queue.recv().await {
-            match self.do_chore(&chore).await {
-                Ok(true) => {}
-                Ok(false) => self.try_later(chore),
-                Err(status) => {
+            // In a task of its own: whatever goes wrong in one plane's chore, the others' go on.
+            let (registry, own) = (self.clone(), chore.clone());
+            let outcome = self.tasks.spawn(async move { registry.do_chore(&own).await }).await;
+            match outcome {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => self.try_later(chore),
+                Err(error) => tracing::error!(?chore, %error, "a deletion broke off"),
+                Ok(Err(status)) => {
                     tracing::warn!(?chore, error = %status, "a deletion is not done yet");
                     if status.code != 404 {
                         self.try_later(chore);
@@ -109,6 +116,18 @@ impl Registry {
 
     /// True when nothing is left to do.
     async fn do_chore(&self, chore: &Chore) -> Result<bool, Status> {
+        // What was queued may be over, or may have been made again since: only what is being deleted now counts.
+        let (plane, resource, name) = match chore {
+            Chore::Namespace { plane, name } => (*plane, self.namespaces, name),
+            Chore::CustomResources { plane, crd } => (*plane, self.crds, crd),
+        };
+        let Some(holder) = self.store.plane_by_id(plane) else { return Ok(true) };
+        let found = self.store.get(&holder, resource, &ObjectName::cluster(name.clone())).await;
+        let found = found.map_err(|error| read_failed(&holder, error))?;
+        let value = found.map(|stored| Value::parse(stored.record.body()).unwrap_or_default());
+        if value.is_none_or(|value| value.at(&["metadata", "deletionTimestamp"]).is_none()) {
+            return Ok(true);
+        }
         match chore {
             Chore::Namespace { plane, name } => self.empty_namespace(*plane, name).await,
             Chore::CustomResources { plane, crd } => self.empty_custom(*plane, crd).await,
@@ -124,7 +143,8 @@ impl Registry {
         let mut definitions: Vec<_> = catalog
             .definitions
             .iter()
-            .filter(|definition| definition.namespaced && definition.versions[0].allows("deletecollection"))
+            .filter(|definition| definition.namespaced)
+            .filter(|definition| definition.versions.iter().any(|version| version.allows("deletecollection")))
             .cloned()
             .collect();
         definitions.sort_by_key(|definition| !(definition.group.is_empty() && definition.plural == "pods"));
@@ -169,6 +189,8 @@ impl Registry {
             if self.delete_all(&context, &target).await? {
                 return Ok(false);
             }
+        } else if let Some((plural, group)) = crd.split_once('.') {
+            self.remove_unserved(&context, &GroupResource::new(group, plural)).await?;
         }
         let found = catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions");
         let Some((definition, version)) = found else { return Ok(true) };
@@ -182,6 +204,30 @@ impl Registry {
         let done = self.release(&context, &target, &["metadata", "finalizers"], CLEANUP_FINALIZER).await?;
         crate::custom::committed(self, &context, &target);
         Ok(done)
+    }
+
+    /// Removes the objects of a CRD none of whose versions is served: nobody can reach them, so nobody is asked.
+    async fn remove_unserved(&self, context: &RequestContext, name: &GroupResource) -> Result<(), Status> {
+        let (plane, resource) = (context.plane.id, self.store.resource_id(name));
+        loop {
+            let (namespace, after, at, filter) = (None, None, None, None);
+            let query = ListQuery { resource, namespace, after, at, limit: UNSERVED_PAGE_LEN, filter };
+            let page = self.store.list(&context.plane, query).await;
+            let page = page.map_err(|error| read_failed(&context.plane, error))?;
+            if page.objects.is_empty() {
+                return Ok(());
+            }
+            let writes = page.objects.iter().map(|stored| Write {
+                key: Key { plane, resource, name: stored.name.clone() },
+                record: None,
+                expect: Expect::Anything,
+            });
+            let change = Change { writes: writes.collect(), ..Change::default() };
+            self.store
+                .commit(change)
+                .await
+                .map_err(|error| commit_failed(&context.plane, name, "", error))?;
+        }
     }
 
     /// Deletes everything a target covers; true when something stays for now.

@@ -9,6 +9,10 @@ use polder_model::{FieldError, FieldPath, Object, SmolStr, Status, Value, format
 use crate::behavior::NameRule;
 use crate::definition::Target;
 
+/// More problems than this are not reported: a hostile object gets a bounded answer.
+const ERRORS_MAX: usize = 100;
+/// More finalizers than this nobody needs.
+const FINALIZERS_MAX: usize = 1_000;
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 /// A generated name is this much of the prefix and five random characters.
 const GENERATED_PREFIX_LEN_MAX: usize = 58;
@@ -140,6 +144,9 @@ pub(crate) fn name_problem(rule: NameRule, name: &str) -> Option<&'static str> {
 pub(crate) fn validate_labels(labels: Option<&Value>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let Some(Value::Object(labels)) = labels else { return };
     for (key, value) in labels.iter() {
+        if errors.len() >= ERRORS_MAX {
+            return;
+        }
         if let Some(problem) = qualified_name_problem(key) {
             errors.push(FieldError::invalid(path, key, problem));
         }
@@ -156,7 +163,9 @@ fn validate_annotations(annotations: Option<&Value>, errors: &mut Vec<FieldError
     let path = root.member("annotations");
     let mut bytes = 0;
     for (key, value) in annotations.iter() {
-        if let Some(problem) = qualified_name_problem(&key.to_lowercase()) {
+        if errors.len() < ERRORS_MAX
+            && let Some(problem) = qualified_name_problem(&key.to_lowercase())
+        {
             errors.push(FieldError::invalid(path, key, problem));
         }
         bytes += key.len() + value.as_str().map_or(0, str::len);
@@ -170,11 +179,15 @@ fn validate_finalizers(metadata: &Object, old: Option<&Value>, errors: &mut Vec<
     let root = FieldPath::root("metadata");
     let path = root.member("finalizers");
     let finalizers = metadata.get("finalizers").and_then(Value::as_array).unwrap_or_default();
-    for finalizer in finalizers {
+    for finalizer in finalizers.iter().take(FINALIZERS_MAX) {
         let text = finalizer.as_str().unwrap_or_default();
         if let Some(problem) = qualified_name_problem(text) {
             errors.push(FieldError::invalid(path, text, problem));
         }
+    }
+    if finalizers.len() > FINALIZERS_MAX {
+        errors.push(FieldError::too_many(path, finalizers.len(), FINALIZERS_MAX));
+        return;
     }
     let Some(old) = old else { return };
     if old.at(&["metadata", "deletionTimestamp"]).is_some() {
@@ -200,6 +213,9 @@ fn validate_owners(owners: Option<&Value>, errors: &mut Vec<FieldError>) {
     let path = root.member("ownerReferences");
     let mut controller: Option<SmolStr> = None;
     for (index, owner) in owners.iter().enumerate() {
+        if errors.len() >= ERRORS_MAX {
+            return;
+        }
         let place = path.index(index);
         for (field, text) in [
             ("apiVersion", "version must not be empty"),
@@ -217,7 +233,7 @@ fn validate_owners(owners: Option<&Value>, errors: &mut Vec<FieldError>) {
             if let Some(first) = &controller {
                 errors.push(FieldError::invalid(
                     path,
-                    Value::Array(owners.clone()),
+                    "...",
                     format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                     ),

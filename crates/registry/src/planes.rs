@@ -169,6 +169,15 @@ pub(crate) fn live_status(registry: &Registry, object: &mut Value) {
     }
 }
 
+/// Takes those numbers out again before an object is stored.
+pub(crate) fn strip_live(context: &RequestContext, target: &Target, object: &mut Value) {
+    if has_live_status(context, target) {
+        for field in ["objectCount", "storedBytes", "lastActivity"] {
+            object.remove_at(&["status", field]);
+        }
+    }
+}
+
 fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -100,11 +100,17 @@ async fn write(
             return Err(Status::invalid(&kind, &target.name, &[error]));
         }
         let path = steps(&paths.spec_replicas);
+        if path.is_empty() {
+            return Err(Status::internal("the scale path of this resource names no plain field"));
+        }
+        let before = object.clone();
         if object.at(&path).and_then(Value::as_i64).unwrap_or(0) != replicas {
             object.set_at(&path, replicas);
             if let Some(generation) = object.i64_at(&["metadata", "generation"]) {
                 object.set_at(&["metadata", "generation"], generation + 1);
             }
+            let whole = Target { subresource: SmolStr::default(), ..target.clone() };
+            registry.validate(context, &whole, object, Some(&before))?;
         }
         Ok(())
     });

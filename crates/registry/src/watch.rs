@@ -16,6 +16,9 @@ use crate::status::{read_failed, too_old};
 /// A watch that names no time-out ends after this, and the client starts another.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(45 * 60);
 
+/// No watch is longer than this.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
     pub selection: Arc<Selection>,
@@ -68,7 +71,8 @@ impl WatchOptions {
             (_, _) => Start::After(number),
         };
         let seconds = integer(query, "timeoutSeconds")?.unwrap_or(0);
-        let timeout = if seconds == 0 { TIMEOUT_DEFAULT } else { Duration::from_secs(seconds as u64) };
+        let timeout =
+            if seconds == 0 { TIMEOUT_DEFAULT } else { Duration::from_secs(seconds as u64).min(TIMEOUT_MAX) };
         Ok(WatchOptions {
             selection: Arc::new(Selection::from_query(query, target)?),
             start,
@@ -175,6 +179,8 @@ impl ClientWatch {
             let version = self.context.plane.resource_version(object.revision);
             return Some(WatchItem::Object { change: ObjectChange::Added, object, version, event: None });
         }
+        // What was sent is let go of: a watch lives long.
+        self.initial = Vec::new().into_iter();
         if let Some(version) = self.initial_end.take() {
             return Some(WatchItem::Bookmark { version, initial_end: true });
         }

@@ -113,6 +113,7 @@ impl Registry {
         let plane = planes::change(self, context, target, Some(&value), None)?;
         let mut stored_form = value.clone();
         convert(target, &mut stored_form, &target.group_version(), &target.definition.storage);
+        planes::strip_live(context, target, &mut stored_form);
         let record = Record::encode(&stored_form);
         self.check_size(context, target, &record)?;
         if options.dry_run {
@@ -200,6 +201,7 @@ impl Registry {
             && target.subresource.is_empty()
             && self.find(context, target).await?.is_none()
         {
+            self.authorize(context, "create", target).await?;
             remove_at(&mut value, &["metadata", "resourceVersion"]);
             return self.create_decoded(context, target, value, options).await;
         }
@@ -333,7 +335,7 @@ impl Registry {
         }
     }
 
-    fn validate(
+    pub(crate) fn validate(
         &self,
         context: &RequestContext,
         target: &Target,
@@ -369,6 +371,7 @@ impl Registry {
         let plane = planes::change(self, context, target, Some(&new), Some(old))?;
         let mut stored_form = new.clone();
         convert(target, &mut stored_form, &target.group_version(), &target.definition.storage);
+        planes::strip_live(context, target, &mut stored_form);
         let record = Record::encode(&stored_form);
         self.check_size(context, target, &record)?;
         if options.dry_run {

@@ -592,3 +592,70 @@ async fn a_tenants_own_plane_kind_says_nothing_about_others() {
     let shown = world.core().get("polder.dev/v1alpha1/planes/victim").await.unwrap();
     assert!(shown.i64_at(&["status", "objectCount"]).is_some_and(|count| count > 0), "{shown}");
 }
+
+#[tokio::test]
+async fn a_dry_run_deletes_nothing_and_a_built_in_name_is_taken() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    plane.create("v1/namespaces", json!({"metadata": {"name": "prod"}})).await.unwrap();
+    plane.create("v1/configmaps/prod", config("precious")).await.unwrap();
+    plane.delete("v1/namespaces/prod", json!({"dryRun": ["All"]})).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    assert_eq!(plane.list("v1/configmaps/prod", &[]).await.unwrap().0, ["prod/precious"]);
+    assert_eq!(plane.get("v1/namespaces/prod").await.unwrap().str_at(&["status", "phase"]), Some("Active"));
+
+    let crd = json!({
+        "metadata": {"name": "leases.coordination.k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved"}},
+        "spec": {
+            "group": "coordination.k8s.io", "scope": "Namespaced", "names": {"plural": "leases", "kind": "Lease"},
+            "versions": [{"name": "v9", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    });
+    let refused = plane.create("apiextensions.k8s.io/v1/customresourcedefinitions", crd).await;
+    assert_eq!(code(refused).0, 403);
+}
+
+#[tokio::test]
+async fn a_crd_that_serves_nothing_can_be_deleted() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let crd = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    });
+    let crds = "apiextensions.k8s.io/v1/customresourcedefinitions";
+    plane.create(crds, crd).await.unwrap();
+    plane.create("example.com/v1/widgets/default", json!({"metadata": {"name": "w"}})).await.unwrap();
+    let before = world.registry.store.plane("acme").unwrap().usage.objects();
+    let unserve = json!([{"op": "replace", "path": "/spec/versions/0/served", "value": false}]);
+    plane.patch(&format!("{crds}/widgets.example.com"), PatchKind::Json, unserve).await.unwrap();
+    plane.delete(&format!("{crds}/widgets.example.com"), json!({})).await.unwrap();
+    for _ in 0..200 {
+        if plane.get(&format!("{crds}/widgets.example.com")).await.is_err() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(code(plane.get(&format!("{crds}/widgets.example.com")).await).0, 404);
+    assert_eq!(
+        world.registry.store.plane("acme").unwrap().usage.objects(),
+        before - 2,
+        "nothing is left behind"
+    );
+}
+
+#[tokio::test]
+async fn hostile_owner_references_get_a_short_answer() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "u", "controller": true});
+    let mut object = config("a");
+    object.set_at(&["metadata", "ownerReferences"], vec![owner; 20_000]);
+    let status = plane.create("v1/configmaps/default", object).await.unwrap_err();
+    assert!(status.code == 422 && status.message.len() < 100_000, "{} bytes", status.message.len());
+}

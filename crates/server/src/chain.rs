@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use http::header::{self, HeaderValue};
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Method};
 use hyper::body::Incoming;
 use polder_auth::UserInfo;
 use polder_auth::authn::Credentials;
-use polder_model::{PlaneId, Status};
+use polder_auth::authz::{Attributes, Decision, Target, is_public_path, refusal};
+use polder_model::{GroupResource, PlaneId, Status};
 use polder_registry::status::plane_not_found;
 use polder_registry::{Query, RequestContext};
 use polder_store::Plane;
@@ -18,7 +19,7 @@ use crate::State;
 use crate::answer::{self, Answer};
 use crate::handler::{Call, failure_style, verb};
 use crate::limits::Pass;
-use crate::route::{Route, parse_query};
+use crate::route::{Request, Route, parse_query};
 
 /// What the connection knows about its other end.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +31,7 @@ pub(crate) struct Peer {
 }
 
 /// Answers a request. Always: failures are answers too.
-pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: Request<Incoming>) -> Answer {
+pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Request<Incoming>) -> Answer {
     let started = Instant::now();
     let audit_id = audit_id(request.headers());
     let style = failure_style(request.headers());
@@ -43,6 +44,9 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: Request<I
         drained(&state)?;
         let route = route.map_err(|_| Status::path_not_found())?;
         let user = authenticated(&state, &peer, request.headers())?;
+        if user.is_anonymous() && !is_public_path(&route.path()) {
+            return Err(stranger(&user, &route, request.method(), &query));
+        }
         let plane = plane(&state, &peer, &route, &user)?;
         // Nobody in particular can do nothing in particular, so nothing of a plane's share is spent on it.
         let pass = if user.is_anonymous() { None } else { Some(entered(&state, &plane)?) };
@@ -60,7 +64,15 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: Request<I
             pass,
             prefix,
         };
-        let mut answer = call.answer().await.unwrap_or_else(|status| answer::failure(&status, style));
+        let outcome = if call.is_write() {
+            // In a task of its own, so that a write and what follows from it run to the end though the client hangs up.
+            let task = state.registry.tasks.spawn(call.answer());
+            task.await
+                .unwrap_or_else(|_| Err(Status::internal("the request failed; the server's log says why")))
+        } else {
+            call.answer().await
+        };
+        let mut answer = outcome.unwrap_or_else(|status| answer::failure(&status, style));
         warn(&context, &mut answer);
         Ok(answer)
     };
@@ -90,10 +102,41 @@ fn authenticated(state: &State, peer: &Peer, headers: &HeaderMap) -> Result<User
     state.authenticators.authenticate(credentials).map_err(|_| Status::unauthorized())
 }
 
+/// What somebody who proved nothing is told, before anything is looked up or read.
+fn stranger(user: &UserInfo, route: &Route, method: &Method, query: &Query) -> Status {
+    let verb = verb(method, route, query).to_ascii_lowercase();
+    let verb = match verb.as_str() {
+        "post" => "create",
+        "put" => "update",
+        other => other,
+    };
+    let path = route.path();
+    let own = match route.request() {
+        Request::Resource(path) => path,
+        _ => {
+            let attributes = Attributes { user, plane: PlaneId::CORE, verb, target: Target::Path(&path) };
+            let text = refusal(&attributes, &Decision::NoOpinion);
+            return Status::forbidden(&GroupResource::new("", ""), "", &text);
+        }
+    };
+    let resource = GroupResource::new(own.group.clone(), own.resource.clone());
+    let target = Target::Resource {
+        resource: &resource,
+        version: &own.version,
+        subresource: &own.subresource,
+        namespace: &own.namespace,
+        name: &own.name,
+    };
+    let attributes = Attributes { user, plane: PlaneId::CORE, verb, target };
+    Status::forbidden(&resource, &own.name, &refusal(&attributes, &Decision::NoOpinion))
+}
+
 /// The plane a request is for. To somebody who belongs to one plane, the others do not exist.
 fn plane(state: &State, peer: &Peer, route: &Route, user: &UserInfo) -> Result<Arc<Plane>, Status> {
     let store = &state.registry.store;
     let (name, found) = match &route.plane {
+        // Strangers hear the same about planes that exist and planes that do not.
+        _ if user.is_anonymous() => ("core", store.plane_by_id(PlaneId::CORE)),
         None => ("core", store.plane_by_id(PlaneId::CORE)),
         Some(name) => (name.as_str(), store.plane(name.as_str())),
     };
@@ -127,7 +170,7 @@ fn prefix(path: &str, route: &Route) -> String {
     }
 }
 
-fn host(request: &Request<Incoming>) -> String {
+fn host(request: &http::Request<Incoming>) -> String {
     let named = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
     let authority = request.uri().authority().map(http::uri::Authority::as_str);
     authority.or(named).unwrap_or_default().to_ascii_lowercase()

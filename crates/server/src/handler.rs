@@ -45,6 +45,10 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    pub(crate) fn is_write(&self) -> bool {
+        !matches!(self.method, Method::GET | Method::HEAD)
+    }
+
     pub(crate) async fn answer(self) -> Result<Answer, Status> {
         match self.route.request() {
             Request::Resource(path) => self.resource(path).await,
@@ -159,6 +163,9 @@ impl Call {
             self.state.registry.authorize_path(&self.context, &verb, &self.route.path()).await?;
             return Err(Status::path_not_found());
         };
+        if !path.rest.is_empty() && path.subresource != "proxy" {
+            return Err(Status::path_not_found());
+        }
         if path.namespace.is_empty() && definition.namespaced && !path.name.is_empty() {
             return Err(Status::path_not_found());
         }

@@ -73,8 +73,12 @@ impl Chain {
 /// What everybody may read: is the server alive, and which version is it.
 fn is_public(attributes: &Attributes<'_>) -> bool {
     let Target::Path(path) = attributes.target else { return false };
-    let public = ["/healthz", "/livez", "/readyz", "/version"];
-    attributes.verb == "get" && public.contains(&path.trim_end_matches('/'))
+    attributes.verb == "get" && is_public_path(path)
+}
+
+/// Paths that tell nothing but that the server is there.
+pub fn is_public_path(path: &str) -> bool {
+    ["/healthz", "/livez", "/readyz", "/version"].contains(&path.trim_end_matches('/'))
 }
 
 /// Why not, in upstream's words.
