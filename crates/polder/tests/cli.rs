@@ -188,7 +188,7 @@ fn planes_live_and_die() {
     assert!(text(&empty.stderr).contains("polder plane create"));
 
     assert_eq!(
-        server.ok(&["create", "acme", "--display-name", "Acme Ltd", "--limit", "objects=50"]),
+        server.ok(&["create", "acme", "--display-name", "Acme Ltd", "--limit", "objects=500"]),
         "plane/acme created\n"
     );
     let error = server.fails(&["create", "acme"]);
@@ -206,7 +206,7 @@ fn planes_live_and_die() {
     let list = Value::parse(server.ok(&["list", "-o", "json"]).as_bytes()).unwrap();
     assert_eq!(list.array_at(&["items"]).len(), 1);
     let plane = Value::parse(server.ok(&["get", "acme", "-o", "json"]).as_bytes()).unwrap();
-    assert_eq!(plane.i64_at(&["spec", "limits", "objects"]), Some(50));
+    assert_eq!(plane.i64_at(&["spec", "limits", "objects"]), Some(500));
     assert!(server.ok(&["get", "acme", "-o", "yaml"]).contains("displayName: Acme Ltd"));
     let error = server.fails(&["get", "nobody"]);
     assert!(error.contains("\"nobody\" not found"), "{error}");
