@@ -227,7 +227,9 @@ impl Registry {
 
 /// Whether the client's version of a kind has another shape than the stored one.
 pub fn needs_conversion(target: &Target) -> bool {
-    !target.definition.is_custom() && target.group_version() != target.definition.storage
+    let storage = &target.definition.storage;
+    let same = target.served().name == storage.version && target.definition.group == storage.group;
+    !target.definition.is_custom() && !same
 }
 
 /// Turns an object into another version of its kind. Custom resources differ only in their apiVersion.

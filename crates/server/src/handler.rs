@@ -26,6 +26,8 @@ use crate::{State, discovery, openapi};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
+/// Lists longer than this take a while to write.
+const LONG_LIST_LEN: usize = 200;
 
 /// A request past routing, authentication and limits.
 pub(crate) struct Call {
@@ -206,6 +208,10 @@ impl Call {
         polder_registry::write::check_verb(&target, "list")?;
         let options = ListOptions::from_query(&self.query, &target)?;
         let found = self.state.registry.list(&self.context, &target, &options).await?;
+        if found.objects.len() > LONG_LIST_LEN {
+            // From here on in a task of its own, so that other requests of the connection need not wait.
+            tokio::task::yield_now().await;
+        }
         let json = self.presenter(&target, form)?.list(&found)?;
         Ok(answer::json_bytes(StatusCode::OK, json, style))
     }

@@ -5,6 +5,8 @@ mod answer;
 mod body;
 mod connection;
 mod discovery;
+mod drive;
+mod gather;
 mod handler;
 mod health;
 mod limits;

@@ -93,9 +93,12 @@ fn nothing_panics_on_any_shape() {
                 (behavior.validate)(&object, None, &mut errors);
                 (behavior.cells)(&object, &Print { now: NOW });
                 (behavior.warnings)(&object);
-                for (from, to) in
-                    [("autoscaling/v1", "autoscaling/v2"), ("autoscaling/v2", "autoscaling/v1"), ("v1", "events.k8s.io/v1"), ("events.k8s.io/v1", "v1")]
-                {
+                for (from, to) in [
+                    ("autoscaling/v1", "autoscaling/v2"),
+                    ("autoscaling/v2", "autoscaling/v1"),
+                    ("v1", "events.k8s.io/v1"),
+                    ("events.k8s.io/v1", "v1"),
+                ] {
                     (behavior.convert)(&mut object.clone(), from, to);
                 }
             }
