@@ -188,6 +188,11 @@ impl Registry {
         }
     }
 
+    /// Whether stored bytes of this target go out as they are.
+    pub fn copies(&self, target: &Target) -> bool {
+        !needs_conversion(target) && !planes::has_live_status(target)
+    }
+
     /// A stored object as the client's version shows it: copied if it can be, converted if it must be.
     pub fn answer(
         &self,
@@ -195,7 +200,7 @@ impl Registry {
         target: &Target,
         stored: Arc<StoredObject>,
     ) -> Result<Answered, Status> {
-        if needs_conversion(target) || planes::has_live_status(target) {
+        if !self.copies(target) {
             return Ok(Answered::Made(self.to_client(context, target, &stored)?));
         }
         Ok(Answered::Stored(stored))

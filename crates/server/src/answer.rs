@@ -36,6 +36,11 @@ impl Style {
         };
         Style { media, pretty, gzip }
     }
+
+    /// JSON as it is stored: nothing to rewrite, nothing to compress.
+    pub(crate) fn is_plain(self) -> bool {
+        self.media == Media::Json && !self.pretty && !self.gzip
+    }
 }
 
 /// An answer with a JSON document that is already written, without its final line break.

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::State;
 use crate::chain::{self, Peer};
-use crate::drive::{DriveError, Inbox, drive};
+use crate::drive::{DriveError, Requests, drive};
 use crate::gather::gather;
 use crate::pki::PkiError;
 
@@ -148,8 +148,8 @@ async fn serve_http2(
         let (state, peer) = (state.clone(), peer.clone());
         async move { Ok::<_, std::convert::Infallible>(chain::serve(state, peer, request).await) }
     });
-    let inbox = Inbox::default();
-    let mut builder = http2::Builder::new(inbox.clone());
+    let mut requests = Requests::default();
+    let mut builder = http2::Builder::new(requests.inbox());
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
@@ -162,8 +162,8 @@ async fn serve_http2(
     let connection = builder.serve_connection(TokioIo::new(gathering), service);
     tokio::pin!(connection);
     tokio::select! {
-        outcome = drive(connection.as_mut(), &inbox, &gather) => return outcome,
+        outcome = drive(connection.as_mut(), &mut requests, &gather) => return outcome,
         () = closing.cancelled() => connection.as_mut().graceful_shutdown(),
     }
-    drive(connection, &inbox, &gather).await
+    drive(connection, &mut requests, &gather).await
 }

@@ -43,6 +43,9 @@ impl<S: AsyncWrite + Unpin> Gather<S> {
             return Poll::Ready(Ok(()));
         }
         ready!(shared.drain(context))?;
+        if shared.gathered.capacity() > KEPT_BYTES_MAX {
+            shared.gathered = Vec::new();
+        }
         Pin::new(&mut shared.stream).poll_flush(context)
     }
 }
@@ -59,14 +62,18 @@ impl<S: AsyncWrite + Unpin> Shared<S> {
         }
         self.sent = 0;
         self.gathered.clear();
-        self.gathered.shrink_to(KEPT_BYTES_MAX);
         Poll::Ready(Ok(()))
     }
 
-    /// Makes room; pending when the buffer is full and the other end does not read.
-    fn reserve(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    /// Makes room for more and says how much there is; pending when the buffer is full and the other end does not
+    /// read.
+    fn reserve(&mut self, wanted: usize, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.gathered.len() >= GATHERED_BYTES_MAX {
             ready!(self.drain(context))?;
+        }
+        if self.gathered.len() + wanted > KEPT_BYTES_MAX {
+            // Once it is more than a little it is likely to be a lot: grow in one step.
+            self.gathered.reserve_exact(GATHERED_BYTES_MAX - self.gathered.len());
         }
         Poll::Ready(Ok(GATHERED_BYTES_MAX - self.gathered.len()))
     }
@@ -85,7 +92,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gathering<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Gathering<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut shared = self.0.lock();
-        let room = ready!(shared.reserve(context))?;
+        let room = ready!(shared.reserve(bytes.len(), context))?;
         let taken = bytes.len().min(room);
         shared.gathered.extend_from_slice(&bytes[..taken]);
         Poll::Ready(Ok(taken))
@@ -97,7 +104,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gathering<S> {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let mut shared = self.0.lock();
-        let mut room = ready!(shared.reserve(context))?;
+        let wanted = pieces.iter().map(|piece| piece.len()).sum();
+        let mut room = ready!(shared.reserve(wanted, context))?;
         let mut total = 0;
         for piece in pieces {
             let taken = piece.len().min(room);

@@ -17,6 +17,7 @@ use polder_registry::{Query, RequestContext, Target};
 use crate::answer::{self, Answer, Style};
 use crate::body;
 use crate::limits::{Kind, Pass};
+use crate::long_list;
 use crate::negotiate::{self, Form, Media};
 use crate::present::Presenter;
 use crate::route::{Request, ResourcePath, Route};
@@ -26,7 +27,7 @@ use crate::{State, discovery, openapi};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
-/// Lists longer than this take a while to write.
+/// Lists longer than this are written piece by piece.
 const LONG_LIST_LEN: usize = 200;
 
 /// A request past routing, authentication and limits.
@@ -208,9 +209,9 @@ impl Call {
         polder_registry::write::check_verb(&target, "list")?;
         let options = ListOptions::from_query(&self.query, &target)?;
         let found = self.state.registry.list(&self.context, &target, &options).await?;
-        if found.objects.len() > LONG_LIST_LEN {
-            // From here on in a task of its own, so that other requests of the connection need not wait.
-            tokio::task::yield_now().await;
+        let copied = form == Form::Whole && style.is_plain() && self.state.registry.copies(&target);
+        if copied && found.objects.len() > LONG_LIST_LEN {
+            return Ok(long_list::answer(self, target, found));
         }
         let json = self.presenter(&target, form)?.list(&found)?;
         Ok(answer::json_bytes(StatusCode::OK, json, style))

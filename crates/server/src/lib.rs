@@ -10,6 +10,7 @@ mod gather;
 mod handler;
 mod health;
 mod limits;
+mod long_list;
 mod metrics;
 mod negotiate;
 mod openapi;
