@@ -192,6 +192,11 @@ impl Registry {
         }
     }
 
+    /// Whether stored bytes of this target go out as they are.
+    pub fn copies(&self, context: &RequestContext, target: &Target) -> bool {
+        !needs_conversion(target) && !planes::has_live_status(context, target)
+    }
+
     /// A stored object as the client's version shows it: copied if it can be, converted if it must be.
     pub fn answer(
         &self,
@@ -199,7 +204,7 @@ impl Registry {
         target: &Target,
         stored: Arc<StoredObject>,
     ) -> Result<Answered, Status> {
-        if needs_conversion(target) || planes::has_live_status(context, target) {
+        if !self.copies(context, target) {
             return Ok(Answered::Made(self.to_client(context, target, &stored)?));
         }
         Ok(Answered::Stored(stored))
@@ -231,7 +236,9 @@ impl Registry {
 
 /// Whether the client's version of a kind has another shape than the stored one.
 pub fn needs_conversion(target: &Target) -> bool {
-    !target.definition.is_custom() && target.group_version() != target.definition.storage
+    let storage = &target.definition.storage;
+    let same = target.served().name == storage.version && target.definition.group == storage.group;
+    !target.definition.is_custom() && !same
 }
 
 /// Turns an object into another version of its kind. Custom resources differ only in their apiVersion.

@@ -38,6 +38,11 @@ impl Style {
         };
         Style { media, pretty, gzip }
     }
+
+    /// JSON as it is stored: nothing to rewrite, nothing to compress.
+    pub(crate) fn is_plain(self) -> bool {
+        self.media == Media::Json && !self.pretty && !self.gzip
+    }
 }
 
 /// An answer that is already written: as a message, or else as a JSON document without its final line break.

@@ -8,7 +8,7 @@ use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method};
 use hyper::body::Incoming;
 use polder_auth::UserInfo;
-use polder_auth::authn::Credentials;
+use polder_auth::authn::{Credentials, Unauthenticated};
 use polder_auth::authz::{Attributes, Decision, Target, is_public_path, refusal};
 use polder_model::{GroupResource, PlaneId, Status};
 use polder_registry::status::plane_not_found;
@@ -24,8 +24,9 @@ use crate::route::{Request, Route, parse_query};
 /// What the connection knows about its other end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Peer {
-    /// The client's verified certificate.
-    pub(crate) certificate: Option<Vec<u8>>,
+    /// Who the client's verified certificate says it is, read once: it is the same for every request. `None`
+    /// without a certificate.
+    pub(crate) identity: Option<Result<UserInfo, Unauthenticated>>,
     /// The host name asked for in the TLS handshake.
     pub(crate) server_name: Option<String>,
 }
@@ -93,12 +94,15 @@ fn drained(state: &State) -> Result<(), Status> {
 }
 
 fn authenticated(state: &State, peer: &Peer, headers: &HeaderMap) -> Result<UserInfo, Status> {
+    if let Some(identity) = &peer.identity {
+        return identity.clone().map_err(|_| Status::unauthorized());
+    }
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let bearer = bearer.and_then(|value| {
         let (scheme, token) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
     });
-    let credentials = Credentials { certificate: peer.certificate.as_deref(), bearer_token: bearer };
+    let credentials = Credentials { certificate: None, bearer_token: bearer };
     state.authenticators.authenticate(credentials).map_err(|_| Status::unauthorized())
 }
 

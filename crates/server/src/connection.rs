@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use polder_auth::authn::Credentials;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -16,6 +17,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::State;
 use crate::chain::{self, Peer};
+use crate::drive::{DriveError, Requests, drive};
+use crate::gather::gather;
 use crate::pki::PkiError;
 
 /// A client that does not finish its handshake in time is dropped.
@@ -103,15 +106,17 @@ async fn connection(acceptor: TlsAcceptor, stream: TcpStream, state: Arc<State>,
     let handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream));
     let Ok(Ok(stream)) = handshake.await else { return };
     let (_, session) = stream.get_ref();
+    let certificate = session.peer_certificates().and_then(|chain| chain.first());
+    let credentials = Credentials { certificate: certificate.map(|first| &first[..]), bearer_token: None };
     let peer = Arc::new(Peer {
-        certificate: session.peer_certificates().and_then(|chain| chain.first()).map(|first| first.to_vec()),
+        identity: certificate.map(|_| state.authenticators.authenticate(credentials)),
         server_name: session.server_name().map(str::to_ascii_lowercase),
     });
     let http2 = session.alpn_protocol() == Some(b"h2");
     let outcome = if http2 {
         serve_http2(stream, state, peer, closing).await
     } else {
-        serve_http1(stream, state, peer, closing).await
+        serve_http1(stream, state, peer, closing).await.map_err(DriveError::from)
     };
     if let Err(error) = outcome {
         tracing::debug!(%error, "a connection ended early");
@@ -144,12 +149,13 @@ async fn serve_http2(
     state: Arc<State>,
     peer: Arc<Peer>,
     closing: CancellationToken,
-) -> Result<(), hyper::Error> {
+) -> Result<(), DriveError> {
     let service = service_fn(move |request| {
         let (state, peer) = (state.clone(), peer.clone());
         async move { Ok::<_, std::convert::Infallible>(chain::serve(state, peer, request).await) }
     });
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let mut requests = Requests::default();
+    let mut builder = http2::Builder::new(requests.inbox());
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
@@ -158,11 +164,12 @@ async fn serve_http2(
         .max_header_list_size(64 * 1024)
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20));
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let (gathering, gather) = gather(stream);
+    let connection = builder.serve_connection(TokioIo::new(gathering), service);
     tokio::pin!(connection);
     tokio::select! {
-        outcome = connection.as_mut() => return outcome,
+        outcome = drive(connection.as_mut(), &mut requests, &gather) => return outcome,
         () = closing.cancelled() => connection.as_mut().graceful_shutdown(),
     }
-    connection.await
+    drive(connection, &mut requests, &gather).await
 }

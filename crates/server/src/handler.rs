@@ -18,6 +18,7 @@ use polder_registry::{Query, RequestContext, Target};
 use crate::answer::{self, Answer, Style};
 use crate::body;
 use crate::limits::Pass;
+use crate::long_list;
 use crate::negotiate::{self, Form, Media, Messages};
 use crate::present::Presenter;
 use crate::route::{Request, ResourcePath, Route};
@@ -27,6 +28,8 @@ use crate::{State, discovery, openapi, protobuf};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
+/// Lists longer than this are written piece by piece.
+const LONG_LIST_LEN: usize = 200;
 
 /// A request past routing, authentication and limits.
 pub(crate) struct Call {
@@ -220,6 +223,11 @@ impl Call {
         polder_registry::write::check_verb(&target, "list")?;
         let options = ListOptions::from_query(&self.query, &target)?;
         let found = self.state.registry.list(&self.context, &target, &options).await?;
+        let copied =
+            form == Form::Whole && style.is_plain() && self.state.registry.copies(&self.context, &target);
+        if copied && found.objects.len() > LONG_LIST_LEN {
+            return Ok(long_list::answer(self, target, found));
+        }
         let bytes = self.presenter(&target, form, style)?.list(&found)?;
         Ok(answer::written(StatusCode::OK, bytes, style))
     }

@@ -76,14 +76,7 @@ impl Presenter<'_> {
     }
 
     pub(crate) fn list(&self, list: &ListAnswer) -> Result<Vec<u8>, Status> {
-        let mut meta = Object::new();
-        meta.insert("resourceVersion", list.resource_version.to_string());
-        if let Some(token) = &list.continue_token {
-            meta.insert("continue", token.as_str());
-        }
-        if let Some(remaining) = list.remaining {
-            meta.insert("remainingItemCount", i64::try_from(remaining).unwrap_or(i64::MAX));
-        }
+        let meta = list_meta(list);
         if self.media == Media::Protobuf {
             return self.list_message(&list.objects, meta);
         }
@@ -127,16 +120,9 @@ impl Presenter<'_> {
     fn whole_list(&self, objects: &[Arc<StoredObject>], meta: &Object) -> Result<Vec<u8>, Status> {
         let bytes: usize = objects.iter().map(|object| object.record.len() + 96).sum();
         let mut out = Vec::with_capacity(bytes + 256);
-        out.extend_from_slice(b"{\"kind\":");
-        write_string(&self.target.definition.list_kind, &mut out);
-        out.extend_from_slice(b",\"apiVersion\":");
-        write_string(&self.target.api_version(), &mut out);
-        out.extend_from_slice(b",\"metadata\":");
-        meta.write(&mut out);
-        out.extend_from_slice(b",\"items\":[");
-        // Items of a typed list do not repeat their kind; those of a custom resource do.
+        list_head(self.target, meta, &mut out);
         let custom = self.target.definition.is_custom();
-        let type_meta: &[u8] = if custom { &self.target.served().type_meta } else { b"" };
+        let type_meta = item_type_meta(self.target);
         for (index, stored) in objects.iter().enumerate() {
             if index > 0 {
                 out.push(b',');
@@ -283,6 +269,34 @@ impl Presenter<'_> {
         let v1beta1 = matches!(self.form, Form::Metadata { v1beta1: true });
         table::partial(object, v1beta1)
     }
+}
+
+pub(crate) fn list_meta(list: &ListAnswer) -> Object {
+    let mut meta = Object::new();
+    meta.insert("resourceVersion", list.resource_version.to_string());
+    if let Some(token) = &list.continue_token {
+        meta.insert("continue", token.as_str());
+    }
+    if let Some(remaining) = list.remaining {
+        meta.insert("remainingItemCount", i64::try_from(remaining).unwrap_or(i64::MAX));
+    }
+    meta
+}
+
+/// Everything of a list in front of its first item.
+pub(crate) fn list_head(target: &Target, meta: &Object, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"kind\":");
+    write_string(&target.definition.list_kind, out);
+    out.extend_from_slice(b",\"apiVersion\":");
+    write_string(&target.api_version(), out);
+    out.extend_from_slice(b",\"metadata\":");
+    meta.write(out);
+    out.extend_from_slice(b",\"items\":[");
+}
+
+/// Items of a typed list do not repeat their kind; those of a custom resource do.
+pub(crate) fn item_type_meta(target: &Target) -> &[u8] {
+    if target.definition.is_custom() { &target.served().type_meta } else { b"" }
 }
 
 /// One event of a watch: a line of JSON or a framed message.

@@ -1,6 +1,7 @@
 //! Watch answers: lines of JSON, or framed messages, for as long as the client listens. No task and no queue per watch: the connection
 //! polls the watch itself, and takes as much as is there at once.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use bytes::{Bytes, BytesMut};
 use http::Response;
 use http::header::{self, HeaderValue};
 use polder_registry::watch::{ClientWatch, WatchItem};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::State;
 use crate::answer::Answer;
@@ -34,6 +36,11 @@ struct Stream {
     _pass: Option<Pass>,
     end: Instant,
     next_bookmark: Instant,
+    /// Fires at the next bookmark or at the end, whichever is first. Kept from event to event: setting a timer
+    /// costs more than sending an event.
+    timer: Pin<Box<Sleep>>,
+    /// Kept for the same reason.
+    stopping: Pin<Box<WaitForCancellationFutureOwned>>,
     first: bool,
     over: bool,
     /// The first piece carries nothing: it makes the headers go out before the first event.
@@ -52,6 +59,8 @@ pub(crate) fn answer(
     let end = now + watch.timeout;
     let next_bookmark = (now + BOOKMARK_EVERY).min(end - BOOKMARK_BEFORE_END.min(watch.timeout));
     let stream = Stream {
+        timer: Box::pin(tokio::time::sleep_until(next_bookmark.min(end))),
+        stopping: Box::pin(state.stopping.clone().cancelled_owned()),
         state,
         watch,
         media,
@@ -103,14 +112,17 @@ impl Stream {
         loop {
             tokio::select! {
                 biased;
-                () = self.state.stopping.cancelled() => return None,
+                () = self.stopping.as_mut() => return None,
                 item = self.watch.next() => return self.encode(item?),
-                () = tokio::time::sleep_until(self.end) => return None,
-                () = tokio::time::sleep_until(self.next_bookmark) => {
-                    let last = self.end - BOOKMARK_BEFORE_END.min(self.watch.timeout);
+                () = self.timer.as_mut() => {
                     let now = Instant::now();
+                    if now >= self.end {
+                        return None;
+                    }
+                    let last = self.end - BOOKMARK_BEFORE_END.min(self.watch.timeout);
                     self.next_bookmark =
                         if now < last { (now + BOOKMARK_EVERY).min(last) } else { self.end + BOOKMARK_EVERY };
+                    self.timer.as_mut().reset(self.next_bookmark.min(self.end));
                     if let Some(item) = self.watch.bookmark() {
                         return self.encode(item);
                     }

@@ -89,10 +89,18 @@ impl Record {
 
     /// The value of one label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.labels().find(|(own, _)| *own == key).map(|(_, value)| value)
+        let mut labels = self.label_bytes();
+        let (_, value) = labels.find(|(own, _)| *own == key.as_bytes())?;
+        std::str::from_utf8(value).ok()
     }
 
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.label_bytes().filter_map(|(key, value)| {
+            Some((std::str::from_utf8(key).ok()?, std::str::from_utf8(value).ok()?))
+        })
+    }
+
+    fn label_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut rest = &self.bytes[4..self.body_at as usize];
         std::iter::from_fn(move || {
             let (head, tail) = rest.split_first_chunk::<4>()?;
@@ -101,7 +109,7 @@ impl Record {
             let (key, tail) = tail.split_at_checked(key_len)?;
             let (value, tail) = tail.split_at_checked(value_len)?;
             rest = tail;
-            Some((std::str::from_utf8(key).ok()?, std::str::from_utf8(value).ok()?))
+            Some((key, value))
         })
     }
 

@@ -1,0 +1,108 @@
+//! Runs one HTTP/2 connection, all its requests included, in one task.
+//!
+//! Hyper hands every request to an executor as a future of its own. A task for each would cost more than most
+//! answers do: a queue, a wake-up of another thread, a write of its own. Here the connection's task polls them
+//! itself, so that ten answers, or one event for a hundred watches, leave in one write (see [`crate::gather`]).
+//! Handlers must not compute for long without waiting; a connection belongs to one client, so whoever does delays
+//! only itself.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::stream::{FuturesUnordered, Stream};
+use hyper::rt::Executor;
+use parking_lot::Mutex;
+use tokio::io::AsyncWrite;
+
+use crate::gather::Gather;
+
+/// Why a connection ended early.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DriveError {
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    #[error("cannot send")]
+    Send(#[from] std::io::Error),
+}
+
+/// One request being answered.
+struct Work(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl Future for Work {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        // A request that panics ends as if it were done; the others of its connection go on.
+        catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(context))).unwrap_or(Poll::Ready(()))
+    }
+}
+
+/// Where the connection puts requests that have arrived.
+#[derive(Clone, Default)]
+pub(crate) struct Inbox(Arc<Mutex<Vec<Work>>>);
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Inbox {
+    fn execute(&self, work: F) {
+        self.0.lock().push(Work(Box::pin(work)));
+    }
+}
+
+/// A connection's requests, from arrival to answer.
+#[derive(Default)]
+pub(crate) struct Requests {
+    inbox: Inbox,
+    waiting: FuturesUnordered<Work>,
+}
+
+impl Requests {
+    /// What to give to the connection as its executor.
+    pub(crate) fn inbox(&self) -> Inbox {
+        self.inbox.clone()
+    }
+
+    /// Goes on with requests that have been waiting for something.
+    fn resume(&mut self, context: &mut Context<'_>) {
+        while let Poll::Ready(Some(())) = Pin::new(&mut self.waiting).poll_next(context) {}
+    }
+
+    /// Starts requests that have arrived. Most are answered at once. False when there were none.
+    fn start(&mut self, context: &mut Context<'_>) -> bool {
+        let arrived = std::mem::take(&mut *self.inbox.0.lock());
+        let some = !arrived.is_empty();
+        for mut work in arrived {
+            if Pin::new(&mut work).poll(context).is_pending() {
+                self.waiting.push(work);
+            }
+        }
+        some
+    }
+}
+
+/// Runs a connection to its end.
+pub(crate) async fn drive<S: AsyncWrite + Unpin>(
+    mut connection: Pin<&mut impl Future<Output = Result<(), hyper::Error>>>,
+    requests: &mut Requests,
+    gather: &Gather<S>,
+) -> Result<(), DriveError> {
+    poll_fn(|context| {
+        requests.resume(context);
+        let outcome = loop {
+            let outcome = connection.as_mut().poll(context);
+            // Whatever is answered leaves frames for the connection to write.
+            if !requests.start(context) || outcome.is_ready() {
+                break outcome;
+            }
+            // Those that wait now must be polled by the set, which wakes this task for them.
+            requests.resume(context);
+        };
+        match (gather.send(context), outcome) {
+            (_, Poll::Ready(outcome)) => Poll::Ready(outcome.map_err(DriveError::from)),
+            (Poll::Ready(Err(error)), Poll::Pending) => Poll::Ready(Err(error.into())),
+            (_, Poll::Pending) => Poll::Pending,
+        }
+    })
+    .await
+}
