@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -13,16 +14,20 @@ use polder_model::Status;
 /// What a request body may weigh, as upstream has it.
 pub(crate) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
+/// How long a client may take to send one.
+const BODY_PATIENCE: Duration = Duration::from_secs(60);
+
 /// Reads a whole request body.
 pub(crate) async fn read(body: hyper::body::Incoming) -> Result<Bytes, Status> {
     let too_large = || Status::too_large(format!("Request entity is too large: limit is {BODY_BYTES_MAX}"));
     if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
         return Err(too_large());
     }
-    match Limited::new(body, BODY_BYTES_MAX).collect().await {
-        Ok(whole) => Ok(whole.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
-        Err(_) => Err(Status::bad_request("the request body ended early")),
+    match tokio::time::timeout(BODY_PATIENCE, Limited::new(body, BODY_BYTES_MAX).collect()).await {
+        Ok(Ok(whole)) => Ok(whole.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => Err(Status::bad_request("the request body ended early")),
+        Err(_) => Err(Status::timeout("the request body did not arrive in time")),
     }
 }
 
