@@ -255,16 +255,30 @@ impl Watch {
         }
     }
 
+    /// The next event, if it is here already. Cheaper than [`Watch::next`], which gets ready to wait.
+    pub fn ready(&mut self) -> Option<Arc<Event>> {
+        loop {
+            if let Some(event) = self.replayed() {
+                return Some(event);
+            }
+            if self.replay_after < self.replay_until {
+                return None;
+            }
+            match self.live.as_mut()?.try_recv() {
+                Ok(event) if event.revision <= self.replay_until => {}
+                Ok(event) => return Some(self.deliver(event)),
+                Err(broadcast::error::TryRecvError::Lagged(_)) => self.fall_back(),
+                // That it is closed is told to whoever waits for more.
+                Err(_) => return None,
+            }
+        }
+    }
+
     /// The next event. Safe to cancel: a dropped call loses nothing.
     pub async fn next(&mut self) -> Result<Arc<Event>, WatchError> {
         loop {
-            if let Some(event) = self.backlog.pop_front() {
-                if self.skip > 0 && event.revision == self.position.0 {
-                    self.skip -= 1;
-                    continue;
-                }
-                self.skip = 0;
-                return Ok(self.deliver(event));
+            if let Some(event) = self.replayed() {
+                return Ok(event);
             }
             if self.replay_after < self.replay_until {
                 self.replay().await?;
@@ -287,6 +301,19 @@ impl Watch {
         let replayed = self.backlog.is_empty() && self.replay_after >= self.replay_until;
         let drained = self.live.as_ref().is_some_and(broadcast::Receiver::is_empty);
         (replayed && drained).then_some(delivered.max(self.replay_until).max(self.position.0))
+    }
+
+    /// The next event of a replay.
+    fn replayed(&mut self) -> Option<Arc<Event>> {
+        while let Some(event) = self.backlog.pop_front() {
+            if self.skip > 0 && event.revision == self.position.0 {
+                self.skip -= 1;
+                continue;
+            }
+            self.skip = 0;
+            return Some(self.deliver(event));
+        }
+        None
     }
 
     fn deliver(&mut self, event: Arc<Event>) -> Arc<Event> {
