@@ -84,7 +84,8 @@ impl Stream {
             pieces.send(piece).await;
             count = count.wrapping_add(1);
             // While events keep coming nothing else is looked at, so it is looked at now and then.
-            if count % CHECK_EVERY == 0 && (Instant::now() >= self.end || self.state.stopping.is_cancelled())
+            if count.is_multiple_of(CHECK_EVERY)
+                && (Instant::now() >= self.end || self.state.stopping.is_cancelled())
             {
                 return;
             }

@@ -61,7 +61,7 @@ pub struct SqliteEngine {
     sealer: Sealer,
     committed: CommittedFile,
     checkpointer: Checkpointer,
-    pool: Arc<ReadPool>,
+    pub(crate) pool: Arc<ReadPool>,
     /// Buffers of [`Engine::apply`], kept between calls.
     key: Vec<u8>,
     values: Vec<u8>,
