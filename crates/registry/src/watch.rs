@@ -173,16 +173,35 @@ impl ClientWatch {
         &self.context
     }
 
-    /// The next thing to tell; `None` when the watch has ended. Safe to cancel.
-    pub async fn next(&mut self) -> Option<WatchItem> {
+    /// The next thing to tell, if it is here already.
+    pub fn ready(&mut self) -> Option<WatchItem> {
+        if let Some(item) = self.initial() {
+            return Some(item);
+        }
+        loop {
+            let event = self.watch.as_mut().ok()?.ready()?;
+            if let Some(item) = self.tell(event) {
+                return Some(item);
+            }
+        }
+    }
+
+    /// What there was when the watch began.
+    fn initial(&mut self) -> Option<WatchItem> {
         if let Some(object) = self.initial.next() {
             let version = self.context.plane.resource_version(object.revision);
             return Some(WatchItem::Object { change: ObjectChange::Added, object, version, event: None });
         }
         // What was sent is let go of: a watch lives long.
         self.initial = Vec::new().into_iter();
-        if let Some(version) = self.initial_end.take() {
-            return Some(WatchItem::Bookmark { version, initial_end: true });
+        let version = self.initial_end.take()?;
+        Some(WatchItem::Bookmark { version, initial_end: true })
+    }
+
+    /// The next thing to tell; `None` when the watch has ended. Safe to cancel.
+    pub async fn next(&mut self) -> Option<WatchItem> {
+        if let Some(item) = self.initial() {
+            return Some(item);
         }
         loop {
             let watch = match &mut self.watch {

@@ -10,7 +10,7 @@ use crate::context::{RequestContext, WriteOptions};
 use crate::decode::{self, Document};
 use crate::definition::{Origin, Target};
 use crate::metadata;
-use crate::registry::{Answered, ObjectAnswer, Registry, convert};
+use crate::registry::{Answered, ObjectAnswer, Registry, convert, needs_conversion};
 use crate::status::{commit_failed, read_failed};
 use crate::{custom, planes, scale};
 
@@ -111,10 +111,7 @@ impl Registry {
         let guards = self.namespace_guard(context, target).await?;
         let key = self.key(context, target);
         let plane = planes::change(self, context, target, Some(&value), None)?;
-        let mut stored_form = value.clone();
-        convert(target, &mut stored_form, &target.group_version(), &target.definition.storage);
-        planes::strip_live(context, target, &mut stored_form);
-        let record = Record::encode(&stored_form);
+        let record = encoded(context, target, &value);
         self.check_size(context, target, &record)?;
         if options.dry_run {
             if self.find(context, target).await?.is_some() {
@@ -161,8 +158,7 @@ impl Registry {
         let Some(namespace) = found else {
             return Err(Status::not_found(&GroupResource::new("", "namespaces"), &target.namespace).into());
         };
-        let value = Value::parse(namespace.record.body()).unwrap_or_default();
-        if value.at(&["metadata", "deletionTimestamp"]).is_some() {
+        if is_terminating(&namespace.record) {
             let place = &target.namespace;
             let why =
                 format!("unable to create new content in namespace {place} because it is being terminated");
@@ -369,10 +365,7 @@ impl Registry {
     ) -> Result<Option<Answered>, Status> {
         let key = self.key(context, target);
         let plane = planes::change(self, context, target, Some(&new), Some(old))?;
-        let mut stored_form = new.clone();
-        convert(target, &mut stored_form, &target.group_version(), &target.definition.storage);
-        planes::strip_live(context, target, &mut stored_form);
-        let record = Record::encode(&stored_form);
+        let record = encoded(context, target, &new);
         self.check_size(context, target, &record)?;
         if options.dry_run {
             return Ok(Some(Answered::Made(new)));
@@ -532,6 +525,25 @@ fn check_uid(target: &Target, new: &Value, old: &Value) -> Result<(), Status> {
     }
     let why = format!("Precondition failed: UID in precondition: {sent}, UID in object meta: {own}");
     Err(Status::conflict(&target.definition.group_resource(), &target.name, &why))
+}
+
+/// An object in the form it is stored in; copied only when that differs from the client's.
+fn encoded(context: &RequestContext, target: &Target, value: &Value) -> Record {
+    if !needs_conversion(target) && !planes::has_live_status(context, target) {
+        return Record::encode(value);
+    }
+    let mut stored_form = value.clone();
+    convert(target, &mut stored_form, &target.group_version(), &target.definition.storage);
+    planes::strip_live(context, target, &mut stored_form);
+    Record::encode(&stored_form)
+}
+
+/// Whether a namespace is on its way out. Asked at every create, so only a body that may say so is parsed.
+fn is_terminating(record: &Record) -> bool {
+    const MEMBER: &[u8] = b"\"deletionTimestamp\"";
+    let body = record.body();
+    body.windows(MEMBER.len()).any(|window| window == MEMBER)
+        && Value::parse(body).is_ok_and(|value| value.at(&["metadata", "deletionTimestamp"]).is_some())
 }
 
 /// A deleted object that nothing holds back any more.

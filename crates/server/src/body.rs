@@ -1,14 +1,16 @@
 //! Bodies: bounded ones in, whole ones or streams out.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use parking_lot::Mutex;
 use polder_model::Status;
 
 /// What a request body may weigh, as upstream has it.
@@ -32,13 +34,13 @@ pub(crate) async fn read(body: hyper::body::Incoming) -> Result<Bytes, Status> {
 }
 
 /// Makes the next piece of a streamed body.
-type Pieces = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + Send>;
+type Polled = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + Send>;
 
 /// A response body: one piece, or pieces as they come.
 pub(crate) enum AnswerBody {
     Whole(Option<Bytes>),
     /// Polled only while the client takes pieces.
-    Stream(Pieces),
+    Stream(Polled),
 }
 
 impl AnswerBody {
@@ -50,27 +52,39 @@ impl AnswerBody {
         AnswerBody::Whole(Some(bytes.into()))
     }
 
-    /// Pieces from a state and an async function that makes the next one of it.
-    pub(crate) fn stream<S, F, R>(state: S, next: F) -> AnswerBody
+    /// Pieces as an async function gives them away; the body ends when it returns.
+    pub(crate) fn stream<R>(write: impl FnOnce(Pieces) -> R) -> AnswerBody
     where
-        S: Send + 'static,
-        F: Fn(S) -> R + Send + 'static,
-        R: Future<Output = (Option<Bytes>, S)> + Send + 'static,
+        R: Future<Output = ()> + Send + 'static,
     {
-        let mut running: Pin<Box<R>> = Box::pin(next(state));
+        let pieces = Pieces::default();
+        let mut writing = Box::pin(write(Pieces(pieces.0.clone())));
         let mut ended = false;
         AnswerBody::Stream(Box::new(move |context| {
             if ended {
                 return Poll::Ready(None);
             }
-            running.as_mut().poll(context).map(|(piece, state)| {
-                match piece {
-                    Some(_) => running.set(next(state)),
-                    None => ended = true,
-                }
-                piece
-            })
+            ended = writing.as_mut().poll(context).is_ready();
+            match pieces.0.lock().take() {
+                Some(piece) => Poll::Ready(Some(piece)),
+                None if ended => Poll::Ready(None),
+                None => Poll::Pending,
+            }
         }))
+    }
+}
+
+/// Where the writer of a stream puts its pieces, one at a time.
+#[derive(Default)]
+pub(crate) struct Pieces(Arc<Mutex<Option<Bytes>>>);
+
+impl Pieces {
+    /// Gives a piece away; returns when the next one is asked for.
+    pub(crate) async fn send(&self, piece: Bytes) {
+        *self.0.lock() = Some(piece);
+        let mut asked = false;
+        // Whoever polls takes the piece and polls again for the next: nobody needs to be woken.
+        poll_fn(|_| if std::mem::replace(&mut asked, true) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 }
 

@@ -19,6 +19,11 @@ use tokio::io::AsyncWrite;
 
 use crate::gather::Gather;
 
+/// Turns of the scheduler that an answer may wait for others to go with it.
+const ROUNDS_MAX: u32 = 4;
+/// One TLS record: nothing is gained by waiting for more.
+const WORTH_SENDING_LEN: usize = 16 * 1024;
+
 /// Why a connection ended early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DriveError {
@@ -87,6 +92,8 @@ pub(crate) async fn drive<S: AsyncWrite + Unpin>(
     requests: &mut Requests,
     gather: &Gather<S>,
 ) -> Result<(), DriveError> {
+    // How much had been gathered when sending was last put off, and how often it was.
+    let (mut gathered, mut rounds) = (0, 0);
     poll_fn(|context| {
         requests.resume(context);
         let outcome = loop {
@@ -98,6 +105,15 @@ pub(crate) async fn drive<S: AsyncWrite + Unpin>(
             // Those that wait now must be polled by the set, which wakes this task for them.
             requests.resume(context);
         };
+        // Under load the next answers are a moment away: as long as a turn of the scheduler brings more, it pays
+        // to wait for another. On an idle server the turn comes at once and brings nothing.
+        let len = gather.len();
+        if outcome.is_pending() && len > gathered && len < WORTH_SENDING_LEN && rounds < ROUNDS_MAX {
+            (gathered, rounds) = (len, rounds + 1);
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        (gathered, rounds) = (0, 0);
         match (gather.send(context), outcome) {
             (_, Poll::Ready(outcome)) => Poll::Ready(outcome.map_err(DriveError::from)),
             (Poll::Ready(Err(error)), Poll::Pending) => Poll::Ready(Err(error.into())),

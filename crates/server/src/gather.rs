@@ -36,6 +36,11 @@ pub(crate) fn gather<S: AsyncWrite + Unpin>(stream: S) -> (Gathering<S>, Gather<
 }
 
 impl<S: AsyncWrite + Unpin> Gather<S> {
+    /// How much waits to be sent.
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().gathered.len()
+    }
+
     /// Sends what the last poll wrote. Pending when the other end is slow; the task is woken to go on.
     pub(crate) fn send(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut shared = self.0.lock();

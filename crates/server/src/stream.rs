@@ -14,7 +14,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::State;
 use crate::answer::Answer;
-use crate::body::AnswerBody;
+use crate::body::{AnswerBody, Pieces};
 use crate::limits::Pass;
 use crate::negotiate::{Form, Media};
 use crate::present::{Presenter, frame};
@@ -24,6 +24,8 @@ use crate::table::IncludeObject;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(50);
 /// A last bookmark comes this long before the end.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// After this many pieces a watch that has always more to tell looks whether it should end.
+const CHECK_EVERY: u32 = 64;
 /// How much is put together before it is sent.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
 
@@ -43,8 +45,6 @@ struct Stream {
     stopping: Pin<Box<WaitForCancellationFutureOwned>>,
     first: bool,
     over: bool,
-    /// The first piece carries nothing: it makes the headers go out before the first event.
-    started: bool,
 }
 
 pub(crate) fn answer(
@@ -71,12 +71,8 @@ pub(crate) fn answer(
         next_bookmark,
         first: true,
         over: false,
-        started: false,
     };
-    let mut answer = Response::new(AnswerBody::stream(stream, |mut stream: Stream| async move {
-        let piece = stream.piece().await;
-        (piece, stream)
-    }));
+    let mut answer = Response::new(AnswerBody::stream(|pieces| stream.run(pieces)));
     let content_type = match media {
         Media::Json | Media::Yaml => HeaderValue::from_static("application/json"),
         Media::Protobuf => HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch"),
@@ -86,20 +82,33 @@ pub(crate) fn answer(
 }
 
 impl Stream {
+    async fn run(mut self, pieces: Pieces) {
+        // The first piece carries nothing: it makes the headers go out before the first event.
+        pieces.send(Bytes::new()).await;
+        let mut count = 0u32;
+        while let Some(piece) = self.piece().await {
+            pieces.send(piece).await;
+            count = count.wrapping_add(1);
+            // While events keep coming nothing else is looked at, so it is looked at now and then.
+            if count.is_multiple_of(CHECK_EVERY)
+                && (Instant::now() >= self.end || self.state.stopping.is_cancelled())
+            {
+                return;
+            }
+        }
+    }
+
     /// What there is to send now; waits for the first line, then takes what is ready.
     async fn piece(&mut self) -> Option<Bytes> {
         if self.over {
             return None;
-        }
-        if !std::mem::replace(&mut self.started, true) {
-            return Some(Bytes::new());
         }
         let first = self.line().await?;
         let mut count = 1;
         // One line goes out as it is, shared with every other watcher of it.
         let mut more: Option<BytesMut> = None;
         while more.as_ref().map_or(first.len(), BytesMut::len) < PIECE_BYTES_MAX && !self.over {
-            let Some(next) = self.ready_line().await else { break };
+            let Some(next) = self.watch.ready().and_then(|item| self.encode(item)) else { break };
             count += 1;
             more.get_or_insert_with(|| BytesMut::from(&first[..])).extend_from_slice(&next);
         }
@@ -112,8 +121,8 @@ impl Stream {
         loop {
             tokio::select! {
                 biased;
-                () = self.stopping.as_mut() => return None,
                 item = self.watch.next() => return self.encode(item?),
+                () = self.stopping.as_mut() => return None,
                 () = self.timer.as_mut() => {
                     let now = Instant::now();
                     if now >= self.end {
@@ -129,16 +138,6 @@ impl Stream {
                 }
             }
         }
-    }
-
-    /// A line that needs no waiting.
-    async fn ready_line(&mut self) -> Option<Bytes> {
-        let item = tokio::select! {
-            biased;
-            item = self.watch.next() => item?,
-            () = std::future::ready(()) => return None,
-        };
-        self.encode(item)
     }
 
     fn encode(&mut self, item: WatchItem) -> Option<Bytes> {

@@ -36,10 +36,11 @@ pub(crate) async fn export(mut call: Call, target: &Target) -> Result<Answer, St
     let mut export = call.state.registry.export(&call.context, target).await?;
     let first = export.next().await?;
     let pass = call.pass.take();
-    let outgoing = Outgoing { state: call.state, export, first, over: false, _pass: pass };
-    let body = AnswerBody::stream(outgoing, |mut outgoing: Outgoing| async move {
-        let piece = outgoing.piece().await;
-        (piece, outgoing)
+    let mut outgoing = Outgoing { state: call.state, export, first, over: false, _pass: pass };
+    let body = AnswerBody::stream(|pieces| async move {
+        while let Some(piece) = outgoing.piece().await {
+            pieces.send(piece).await;
+        }
     });
     let mut answer = Response::new(body);
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA));

@@ -70,7 +70,7 @@ pub struct SqliteEngine {
     /// What of the WAL the current state needs.
     wal_position: WalPosition,
     checkpointer: Checkpointer,
-    pool: Arc<ReadPool>,
+    pub(crate) pool: Arc<ReadPool>,
     /// Buffers of [`Engine::apply`], kept between calls.
     key: Vec<u8>,
     values: Vec<u8>,

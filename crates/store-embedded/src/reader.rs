@@ -15,6 +15,11 @@ use crate::value::Opener;
 /// After this many rows of one object that are of no use, seeking past the rest is cheaper than stepping over it.
 const STEPS_MAX: u32 = 6;
 
+/// The newest version of an object at or before a revision.
+pub(crate) const VERSION_QUERY: &str =
+    "SELECT revision, value FROM versions WHERE key = ?1 AND revision <= ?2
+                                        ORDER BY revision DESC LIMIT 1";
+
 impl Reader for ReadPool {
     fn version(
         &self,
@@ -62,12 +67,7 @@ fn version(
     key: &[u8],
     at: Revision,
 ) -> Result<Option<Version>, EngineError> {
-    let mut statement = connection
-        .prepare_cached(
-            "SELECT revision, value FROM versions WHERE key = ?1 AND revision <= ?2
-             ORDER BY revision DESC LIMIT 1",
-        )
-        .map_err(engine_error)?;
+    let mut statement = connection.prepare_cached(VERSION_QUERY).map_err(engine_error)?;
     let mut rows = statement.query((key, revision_column(at))).map_err(engine_error)?;
     let Some(row) = rows.next().map_err(engine_error)? else { return Ok(None) };
     let revision = revision(row, 0)?;

@@ -264,16 +264,30 @@ impl Watch {
         }
     }
 
+    /// The next event, if it is here already. Cheaper than [`Watch::next`], which gets ready to wait.
+    pub fn ready(&mut self) -> Option<Arc<Event>> {
+        loop {
+            if let Some(event) = self.replayed() {
+                return Some(event);
+            }
+            if self.replay_after < self.replay_until {
+                return None;
+            }
+            match self.live.as_mut()?.try_recv() {
+                Ok(event) if event.revision <= self.replay_until => {}
+                Ok(event) => return Some(self.deliver(event)),
+                Err(broadcast::error::TryRecvError::Lagged(_)) => self.fall_back(),
+                // That it is closed is told to whoever waits for more.
+                Err(_) => return None,
+            }
+        }
+    }
+
     /// The next event. Safe to cancel: a dropped call loses nothing.
     pub async fn next(&mut self) -> Result<Arc<Event>, WatchError> {
         loop {
-            if let Some(event) = self.backlog.pop_front() {
-                if self.skip > 0 && event.revision == self.position.0 {
-                    self.skip -= 1;
-                    continue;
-                }
-                self.skip = 0;
-                return Ok(self.deliver(event));
+            if let Some(event) = self.replayed() {
+                return Ok(event);
             }
             if self.replay_after < self.replay_until {
                 self.replay().await?;
@@ -304,6 +318,19 @@ impl Watch {
                 }
                 Err(broadcast::error::TryRecvError::Closed) => return None,
             }
+        }
+        None
+    }
+
+    /// The next event of a replay.
+    fn replayed(&mut self) -> Option<Arc<Event>> {
+        while let Some(event) = self.backlog.pop_front() {
+            if self.skip > 0 && event.revision == self.position.0 {
+                self.skip -= 1;
+                continue;
+            }
+            self.skip = 0;
+            return Some(self.deliver(event));
         }
         None
     }

@@ -114,3 +114,17 @@ fn a_scan_over_many_versions_is_not_slower_than_its_answer() {
     // Stepping over all versions would visit 30 million rows.
     assert!(started.elapsed() < std::time::Duration::from_secs(4), "{:?}", started.elapsed());
 }
+
+#[test]
+fn a_read_is_planned_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut engine = open(directory.path());
+    for round in 1..20 {
+        put(&mut engine, round, &format!("ns/a{round}"), "1");
+        engine.reader().version(SPACE, RESOURCE, &object(&format!("ns/b{round}")), Revision::NEWEST).unwrap();
+    }
+    let borrowed = engine.pool.take().unwrap();
+    let statement = borrowed.connection.prepare_cached(crate::reader::VERSION_QUERY).unwrap();
+    assert!(statement.get_status(rusqlite::StatementStatus::Run) >= 19);
+    assert_eq!(statement.get_status(rusqlite::StatementStatus::RePrepare), 0);
+}
