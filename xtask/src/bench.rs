@@ -7,12 +7,17 @@ use std::process::Command;
 
 use anyhow::Context as _;
 
+use crate::upstream::Upstream;
+
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct BenchArguments {
     /// Profile to build with; figures of anything but `release` mean nothing.
     #[arg(long, value_name = "NAME", default_value = "release")]
     profile: String,
+    /// Run the same load against a real kube-apiserver and etcd, fetched and started for it.
+    #[arg(long)]
+    upstream: bool,
     /// What the bench itself takes; `--help` shows it.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
@@ -28,7 +33,11 @@ pub(crate) fn run(arguments: BenchArguments) -> anyhow::Result<()> {
     let directory = if arguments.profile == "dev" { "debug" } else { &arguments.profile };
     let own = std::env::current_exe().context("where is this program?")?;
     let target = own.parent().and_then(Path::parent).context("this program was not built by cargo")?;
+    let upstream = arguments.upstream.then(Upstream::start).transpose()?;
     let mut bench = Command::new(target.join(directory).join("polder-bench"));
+    if let Some(upstream) = &upstream {
+        bench.arg("--peer-kubeconfig").arg(&upstream.kubeconfig).args(["--peer-pid", &upstream.pids()]);
+    }
     bench.args(&arguments.arguments);
     succeed(bench)
 }

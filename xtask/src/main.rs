@@ -4,10 +4,12 @@ mod bench;
 mod ci;
 mod r#gen;
 mod layers;
+mod obtain;
 mod step;
 mod test;
 mod tools;
 mod up;
+mod upstream;
 mod workspace;
 
 use std::process::ExitCode;

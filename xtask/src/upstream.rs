@@ -1,0 +1,185 @@
+//! A real kube-apiserver and its etcd on this machine, to be measured beside Polder. They end when the value is dropped.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::r#gen::KUBERNETES_VERSION;
+use crate::obtain::{self, GoProgram, Program};
+use crate::step::{has, quiet};
+use crate::tools::{self, module_version};
+
+/// A server that is not ready after so long will not be.
+const START_PATIENCE: Duration = Duration::from_secs(120);
+const MODULE: &str = "k8s.io/kubernetes";
+const TOKEN: &str = "bench-only";
+
+pub(crate) struct Upstream {
+    pub(crate) kubeconfig: PathBuf,
+    etcd: Child,
+    apiserver: Child,
+    _data: tempfile::TempDir,
+}
+
+impl Upstream {
+    /// Fetches both if need be, starts them on free loopback ports and waits until they serve.
+    pub(crate) fn start() -> anyhow::Result<Upstream> {
+        ensure!(has("openssl"), "this machine has no openssl to make a signing key with");
+        let tools = tools::directory()?;
+        let etcd = etcd().ensure(&tools)?;
+        let apiserver = kube_apiserver().ensure(&tools)?;
+        let kubectl = tools::kubectl()?;
+
+        let data = tempfile::tempdir().context("cannot make a directory for kube-apiserver")?;
+        let directory = data.path();
+        let (client_port, peer_port, port) = (free_port()?, free_port()?, free_port()?);
+        let etcd_url = format!("http://127.0.0.1:{client_port}");
+        let peer_url = format!("http://127.0.0.1:{peer_port}");
+        let etcd = Command::new(etcd)
+            .arg("--data-dir")
+            .arg(directory.join("etcd"))
+            .args(["--listen-client-urls", &etcd_url, "--advertise-client-urls", &etcd_url])
+            .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
+            .args(["--initial-cluster", &format!("default={peer_url}")])
+            .stdin(Stdio::null())
+            .stderr(File::create(directory.join("etcd.log"))?)
+            .spawn()
+            .context("cannot run etcd")?;
+
+        let (key, tokens) = (directory.join("signing.key"), directory.join("tokens.csv"));
+        quiet(Command::new("openssl").args(["genrsa", "-out"]).arg(&key).arg("2048"))?;
+        fs::write(&tokens, format!("{TOKEN},admin,admin,system:masters\n"))?;
+        let apiserver = Command::new(apiserver)
+            .args(["--etcd-servers", &etcd_url, "--bind-address", "127.0.0.1"])
+            .args(["--secure-port", &port.to_string(), "--authorization-mode", "RBAC"])
+            .args(["--service-cluster-ip-range", "10.0.0.0/16", "--service-account-issuer", "https://bench"])
+            // Nothing creates the default service accounts, so nothing may wait for them.
+            .args(["--disable-admission-plugins", "ServiceAccount"])
+            .arg("--cert-dir")
+            .arg(directory)
+            .arg("--token-auth-file")
+            .arg(tokens)
+            .arg("--service-account-key-file")
+            .arg(&key)
+            .arg("--service-account-signing-key-file")
+            .arg(&key)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(directory.join("kube-apiserver.log"))?)
+            .spawn()
+            .context("cannot run kube-apiserver")?;
+        let kubeconfig = directory.join("kubeconfig");
+        fs::write(&kubeconfig, kubeconfig_text(port))?;
+        let mut upstream = Upstream { kubeconfig, etcd, apiserver, _data: data };
+        upstream.wait_ready(&kubectl)?;
+        Ok(upstream)
+    }
+
+    /// The processes whose CPU and memory are kube-apiserver's and etcd's.
+    pub(crate) fn pids(&self) -> String {
+        format!("{},{}", self.apiserver.id(), self.etcd.id())
+    }
+
+    fn wait_ready(&mut self, kubectl: &Path) -> anyhow::Result<()> {
+        let started = Instant::now();
+        loop {
+            for (name, child) in [("etcd", &mut self.etcd), ("kube-apiserver", &mut self.apiserver)] {
+                if let Some(exit) = child.try_wait()? {
+                    let log = self.kubeconfig.with_file_name(format!("{name}.log"));
+                    let said = fs::read_to_string(log).unwrap_or_default();
+                    let last: Vec<&str> = said.lines().rev().take(5).collect();
+                    bail!("{name} ended with {exit}; its last lines, newest first:\n{}", last.join("\n"));
+                }
+            }
+            let mut question = Command::new(kubectl);
+            question.arg("--kubeconfig").arg(&self.kubeconfig).args(["get", "--raw", "/readyz"]);
+            match quiet(&mut question) {
+                Ok(_) => return Ok(()),
+                Err(error) if started.elapsed() > START_PATIENCE => {
+                    return Err(error.context("kube-apiserver did not get ready"));
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(500)),
+            }
+        }
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        for child in [&mut self.apiserver, &mut self.etcd] {
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
+
+fn kubeconfig_text(port: u16) -> String {
+    format!(
+        "apiVersion: v1\n\
+         kind: Config\n\
+         current-context: upstream\n\
+         clusters: [{{name: upstream, cluster: {{server: 'https://127.0.0.1:{port}', certificate-authority: apiserver.crt}}}}]\n\
+         users: [{{name: admin, user: {{token: {TOKEN}}}}}]\n\
+         contexts: [{{name: upstream, context: {{cluster: upstream, user: admin}}}}]\n"
+    )
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("no free port on loopback")?;
+    Ok(listener.local_addr()?.port())
+}
+
+fn etcd() -> Program {
+    Program {
+        name: "etcd of Debian's etcd-server",
+        folder: "etcd",
+        file: "etcd",
+        version: "debian".into(),
+        make: |folder| obtain::debian(folder, "etcd-server", "etcd").map(drop),
+    }
+}
+
+fn kube_apiserver() -> Program {
+    Program {
+        name: "kube-apiserver",
+        folder: "kube-apiserver",
+        file: "kube-apiserver",
+        version: KUBERNETES_VERSION.into(),
+        make: make_kube_apiserver,
+    }
+}
+
+fn make_kube_apiserver(folder: &Path) -> anyhow::Result<()> {
+    const MAIN: &str = "package main\n\n\
+        import (\n\t\"os\"\n\n\t\"k8s.io/component-base/cli\"\n\t\"k8s.io/kubernetes/cmd/kube-apiserver/app\"\n)\n\n\
+        func main() { os.Exit(cli.Run(app.NewAPIServerCommand())) }\n";
+    ensure!(has("go"), "this machine has no Go to build it with");
+    let version = format!("v{KUBERNETES_VERSION}");
+    let downloaded = quiet(
+        Command::new("go")
+            .args(["mod", "download", "-json", &format!("{MODULE}@{version}")])
+            .current_dir(folder)
+            .env("GOWORK", "off"),
+    )?;
+    let downloaded: serde_json::Value = serde_json::from_str(&downloaded)?;
+    let file = downloaded["GoMod"].as_str().context("go did not say where the module is")?;
+    let upstream = fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
+    // Its own libraries are replaced by folders of its repository; their published versions stand in for them.
+    let libraries = module_version()?;
+    let replaced =
+        upstream.lines().filter_map(|line| line.split_once("=> ./staging/").map(|(name, _)| name.trim()));
+    let replaced: String = replaced.map(|name| format!("replace {name} => {name} {libraries}\n")).collect();
+    let program = GoProgram {
+        name: "kube-apiserver",
+        main: MAIN,
+        package: "k8s.io/kubernetes/cmd/kube-apiserver/app",
+        version: &version,
+        module: &format!("require {MODULE} {version}\n\n{replaced}"),
+        release: KUBERNETES_VERSION,
+    };
+    obtain::go(folder, &program)
+}
