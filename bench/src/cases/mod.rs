@@ -4,6 +4,7 @@
 mod custom;
 mod fleet;
 mod lists;
+mod neighbor;
 mod objects;
 mod planes;
 mod watches;
@@ -71,6 +72,7 @@ pub(crate) async fn run(mut bench: Bench) -> anyhow::Result<Report> {
         server.stop()?;
     }
     fleet::run(&mut bench).await.context("fleet")?;
+    neighbor::run(&mut bench).await.context("neighbor")?;
     custom::run(&mut bench).await.context("custom")?;
     Ok(bench.report)
 }

@@ -1,11 +1,13 @@
 //! The life of a request, in order. Each step either answers or hands on what it found out.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use futures_util::FutureExt as _;
 use http::header::{self, HeaderValue};
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, StatusCode};
 use hyper::body::Incoming;
 use polder_auth::UserInfo;
 use polder_auth::authn::{Credentials, Unauthenticated};
@@ -20,15 +22,18 @@ use crate::answer::{self, Answer};
 use crate::handler::{Call, failure_style, verb};
 use crate::limits::Pass;
 use crate::route::{Request, Route, parse_query};
+use crate::turns::Lane;
 
 /// What the connection knows about its other end.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Peer {
     /// Who the client's verified certificate says it is, read once: it is the same for every request. `None`
     /// without a certificate.
     pub(crate) identity: Option<Result<UserInfo, Unauthenticated>>,
     /// The host name asked for in the TLS handshake.
     pub(crate) server_name: Option<String>,
+    /// Among whose work this connection's is counted.
+    pub(crate) lane: Arc<Lane>,
 }
 
 /// Answers a request. Always: failures are answers too.
@@ -49,6 +54,7 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
             return Err(stranger(&user, &route, request.method(), &query));
         }
         let plane = plane(&state, &peer, &route, &user)?;
+        peer.lane.set(plane.id);
         // Nobody in particular can do nothing in particular, so nothing of a plane's share is spent on it.
         let pass = if user.is_anonymous() { None } else { Some(entered(&state, &plane)?) };
         let prefix = prefix(request.uri().path(), &route);
@@ -65,14 +71,23 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
             pass,
             prefix,
         };
-        let outcome = if call.is_write() {
+        let finished = if call.is_write() {
             // In a task of its own, so that a write and what follows from it run to the end though the client hangs up.
-            let task = state.registry.tasks.spawn(call.answer());
-            task.await
-                .unwrap_or_else(|_| Err(Status::internal("the request failed; the server's log says why")))
+            let lane = Arc::new(Lane::of(context.plane.id));
+            let task = state.registry.tasks.spawn(state.turns.share(lane, call.answer()));
+            task.await.map_err(|_| ())
         } else {
-            call.answer().await
+            AssertUnwindSafe(call.answer()).catch_unwind().await.map_err(|_| ())
         };
+        let outcome = finished
+            .unwrap_or_else(|()| Err(Status::internal("the request failed; the server's log says why")));
+        if let Err(status) = &outcome
+            && status.code == StatusCode::INTERNAL_SERVER_ERROR.as_u16()
+        {
+            let plane = context.plane.name.as_str();
+            let path = parts.uri.path();
+            tracing::error!(plane, path, ?audit_id, message = status.message, "a request failed");
+        }
         let mut answer = outcome.unwrap_or_else(|status| answer::failure(&status, style));
         warn(&context, &mut answer);
         Ok(answer)

@@ -20,6 +20,7 @@ use crate::chain::{self, Peer};
 use crate::drive::{DriveError, Requests, drive};
 use crate::gather::gather;
 use crate::pki::PkiError;
+use crate::turns::Lane;
 
 /// A client that does not finish its handshake in time is dropped.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
@@ -79,8 +80,10 @@ impl Server {
                 _ = sweep.tick() => state.gates.sweep(),
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => {
-                        let (acceptor, state, closing) = (acceptor.clone(), state.clone(), closing.clone());
-                        connections.spawn(connection(acceptor, stream, state, closing));
+                        let lane = Arc::new(Lane::default());
+                        let (acceptor, closing) = (acceptor.clone(), closing.clone());
+                        let own = connection(acceptor, stream, state.clone(), lane.clone(), closing);
+                        connections.spawn(state.turns.share(lane, own));
                     }
                     Err(error) => {
                         // Out of file descriptors, most likely: wait for some to close.
@@ -101,7 +104,13 @@ impl Server {
     }
 }
 
-async fn connection(acceptor: TlsAcceptor, stream: TcpStream, state: Arc<State>, closing: CancellationToken) {
+async fn connection(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    state: Arc<State>,
+    lane: Arc<Lane>,
+    closing: CancellationToken,
+) {
     stream.set_nodelay(true).ok();
     let handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream));
     let Ok(Ok(stream)) = handshake.await else { return };
@@ -111,6 +120,7 @@ async fn connection(acceptor: TlsAcceptor, stream: TcpStream, state: Arc<State>,
     let peer = Arc::new(Peer {
         identity: certificate.map(|_| state.authenticators.authenticate(credentials)),
         server_name: session.server_name().map(str::to_ascii_lowercase),
+        lane,
     });
     let http2 = session.alpn_protocol() == Some(b"h2");
     let outcome = if http2 {

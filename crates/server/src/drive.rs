@@ -3,9 +3,10 @@
 //! Hyper hands every request to an executor as a future of its own. A task for each would cost more than most
 //! answers do: a queue, a wake-up of another thread, a write of its own. Here the connection's task polls them
 //! itself, so that ten answers, or one event for a hundred watches, leave in one write (see [`crate::gather`]).
-//! Handlers must not compute for long without waiting; a connection belongs to one client, so whoever does delays
-//! only itself.
+//! Handlers must not compute for long without waiting: a poll is a turn (see [`crate::turns`]), and others wait for its
+//! end.
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -21,6 +22,8 @@ use crate::gather::Gather;
 
 /// Turns of the scheduler that an answer may wait for others to go with it.
 const ROUNDS_MAX: u32 = 4;
+/// Requests that one turn may start; the others wait for the next.
+const STARTED_MAX: usize = 32;
 /// One TLS record: nothing is gained by waiting for more.
 const WORTH_SENDING_LEN: usize = 16 * 1024;
 
@@ -47,11 +50,11 @@ impl Future for Work {
 
 /// Where the connection puts requests that have arrived.
 #[derive(Clone, Default)]
-pub(crate) struct Inbox(Arc<Mutex<Vec<Work>>>);
+pub(crate) struct Inbox(Arc<Mutex<VecDeque<Work>>>);
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Inbox {
     fn execute(&self, work: F) {
-        self.0.lock().push(Work(Box::pin(work)));
+        self.0.lock().push_back(Work(Box::pin(work)));
     }
 }
 
@@ -73,16 +76,18 @@ impl Requests {
         while let Poll::Ready(Some(())) = Pin::new(&mut self.waiting).poll_next(context) {}
     }
 
-    /// Starts requests that have arrived. Most are answered at once. False when there were none.
-    fn start(&mut self, context: &mut Context<'_>) -> bool {
-        let arrived = std::mem::take(&mut *self.inbox.0.lock());
-        let some = !arrived.is_empty();
-        for mut work in arrived {
+    /// Starts requests that have arrived, oldest first, as many as are given. Most are answered at once. Returns how
+    /// many there were.
+    fn start(&mut self, max: usize, context: &mut Context<'_>) -> usize {
+        let mut count = 0;
+        while count < max {
+            let Some(mut work) = self.inbox.0.lock().pop_front() else { break };
             if Pin::new(&mut work).poll(context).is_pending() {
                 self.waiting.push(work);
             }
+            count += 1;
         }
-        some
+        count
     }
 }
 
@@ -96,15 +101,21 @@ pub(crate) async fn drive<S: AsyncWrite + Unpin>(
     let (mut gathered, mut rounds) = (0, 0);
     poll_fn(|context| {
         requests.resume(context);
+        let mut left = STARTED_MAX;
         let outcome = loop {
             let outcome = connection.as_mut().poll(context);
+            let started = requests.start(left, context);
+            left -= started;
             // Whatever is answered leaves frames for the connection to write.
-            if !requests.start(context) || outcome.is_ready() {
+            if started == 0 || outcome.is_ready() {
                 break outcome;
             }
             // Those that wait now must be polled by the set, which wakes this task for them.
             requests.resume(context);
         };
+        if left == 0 {
+            context.waker().wake_by_ref();
+        }
         // Under load the next answers are a moment away: as long as a turn of the scheduler brings more, it pays
         // to wait for another. On an idle server the turn comes at once and brings nothing.
         let len = gather.len();

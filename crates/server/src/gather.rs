@@ -2,7 +2,8 @@
 //!
 //! HTTP/2 flushes after every frame, so that a poll which answers ten requests, or tells a hundred watches of one
 //! event, makes as many TLS records and system calls. Here a flush inside a poll does nothing, and [`Gather::send`]
-//! after it sends everything at once. Nothing waits: the poll that wrote is the poll that sends.
+//! after it sends everything at once. Nothing waits: the poll that wrote is the poll that sends. A full buffer ends the
+//! poll, so that one connection's turn is short however much it has to say.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What is gathered before it is sent in any case.
+/// What one poll may gather; more waits for the connection's next turn.
 const GATHERED_BYTES_MAX: usize = 64 * 1024;
 /// A buffer that has grown beyond this is not kept between polls: an idle connection holds little memory.
 const KEPT_BYTES_MAX: usize = 4 * 1024;
@@ -28,10 +29,12 @@ struct Shared<S> {
     gathered: Vec<u8>,
     /// How much of `gathered` the stream has taken.
     sent: usize,
+    /// Whether the connection has more to write than there was room for.
+    more: bool,
 }
 
 pub(crate) fn gather<S: AsyncWrite + Unpin>(stream: S) -> (Gathering<S>, Gather<S>) {
-    let shared = Arc::new(Mutex::new(Shared { stream, gathered: Vec::new(), sent: 0 }));
+    let shared = Arc::new(Mutex::new(Shared { stream, gathered: Vec::new(), sent: 0, more: false }));
     (Gathering(shared.clone()), Gather(shared))
 }
 
@@ -48,7 +51,10 @@ impl<S: AsyncWrite + Unpin> Gather<S> {
             return Poll::Ready(Ok(()));
         }
         ready!(shared.drain(context))?;
-        if shared.gathered.capacity() > KEPT_BYTES_MAX {
+        if std::mem::take(&mut shared.more) {
+            // The connection goes on when the others have had their turn.
+            context.waker().wake_by_ref();
+        } else if shared.gathered.capacity() > KEPT_BYTES_MAX {
             shared.gathered = Vec::new();
         }
         Pin::new(&mut shared.stream).poll_flush(context)
@@ -70,17 +76,18 @@ impl<S: AsyncWrite + Unpin> Shared<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Makes room for more and says how much there is; pending when the buffer is full and the other end does not
-    /// read.
-    fn reserve(&mut self, wanted: usize, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    /// Makes room for more and says how much there is; pending when the buffer is full. [`Gather::send`] wakes whoever
+    /// waits.
+    fn reserve(&mut self, wanted: usize) -> Poll<usize> {
         if self.gathered.len() >= GATHERED_BYTES_MAX {
-            ready!(self.drain(context))?;
+            self.more = true;
+            return Poll::Pending;
         }
         if self.gathered.len() + wanted > KEPT_BYTES_MAX {
             // Once it is more than a little it is likely to be a lot: grow in one step.
             self.gathered.reserve_exact(GATHERED_BYTES_MAX - self.gathered.len());
         }
-        Poll::Ready(Ok(GATHERED_BYTES_MAX - self.gathered.len()))
+        Poll::Ready(GATHERED_BYTES_MAX - self.gathered.len())
     }
 }
 
@@ -95,9 +102,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gathering<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Gathering<S> {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut shared = self.0.lock();
-        let room = ready!(shared.reserve(bytes.len(), context))?;
+        let room = ready!(shared.reserve(bytes.len()));
         let taken = bytes.len().min(room);
         shared.gathered.extend_from_slice(&bytes[..taken]);
         Poll::Ready(Ok(taken))
@@ -105,12 +112,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gathering<S> {
 
     fn poll_write_vectored(
         self: Pin<&mut Self>,
-        context: &mut Context<'_>,
+        _: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let mut shared = self.0.lock();
         let wanted = pieces.iter().map(|piece| piece.len()).sum();
-        let mut room = ready!(shared.reserve(wanted, context))?;
+        let mut room = ready!(shared.reserve(wanted));
         let mut total = 0;
         for piece in pieces {
             let taken = piece.len().min(room);
@@ -177,10 +184,25 @@ mod tests {
             (0..GATHERED_BYTES_MAX * 3).map(|index| u8::try_from(index % 251).unwrap()).collect();
         let expected = sent.clone();
         let writer = async move {
-            for piece in sent.chunks(1000) {
-                gathering.write_all(piece).await.unwrap();
-            }
-            std::future::poll_fn(|context| gather.send(context)).await.unwrap();
+            let mut rest = &sent[..];
+            let mut full = false;
+            std::future::poll_fn(|context| {
+                while !rest.is_empty() {
+                    let piece = &rest[..rest.len().min(1000)];
+                    match Pin::new(&mut gathering).poll_write(context, piece) {
+                        Poll::Ready(taken) => rest = &rest[taken.unwrap()..],
+                        Poll::Pending => {
+                            full = true;
+                            break;
+                        }
+                    }
+                }
+                let sent = gather.send(context);
+                if rest.is_empty() { sent } else { Poll::Pending }
+            })
+            .await
+            .unwrap();
+            assert!(full, "a turn had no end");
             gathering.shutdown().await.unwrap();
         };
         let reader = async move {

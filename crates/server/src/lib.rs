@@ -21,6 +21,7 @@ mod stream;
 mod subresource;
 mod table;
 mod transfer;
+mod turns;
 
 pub mod chain;
 pub mod pki;
@@ -51,6 +52,7 @@ pub struct State {
     /// How long the server goes on, no longer ready, after it was told to stop.
     pub shutdown_delay: Duration,
     gates: Arc<limits::Gates>,
+    turns: Arc<turns::Turns>,
     metrics: metrics::Metrics,
     /// No longer ready: new requests go elsewhere, old ones finish.
     draining: AtomicBool,
@@ -73,6 +75,7 @@ impl State {
             base_domains,
             shutdown_delay,
             gates: Arc::default(),
+            turns: Arc::new(turns::Turns::new(2 * cores())),
             metrics: metrics::Metrics::new(),
             draining: AtomicBool::new(false),
             stopping: CancellationToken::new(),
@@ -82,6 +85,10 @@ impl State {
     pub(crate) fn draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// What `/version` says.

@@ -39,7 +39,9 @@ impl Serve {
             .with_env_filter(filter.unwrap_or_else(|_| "info".into()))
             .with_writer(std::io::stderr)
             .init();
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        // Under load, look for new requests often: a turn is short, and a quiet plane's request should not wait for many.
+        let runtime = runtime.enable_all().event_interval(8).build()?;
         runtime.block_on(self.serve(started))
     }
 

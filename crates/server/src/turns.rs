@@ -1,0 +1,281 @@
+//! Whose turn it is: while there is more to do than cores to do it on, planes take turns.
+//!
+//! A connection or a write is a future; each poll of it is a turn. As long as few turns run, one begins at once.
+//! Beyond that futures wait in a queue of their plane, and the planes are served one after the other, so that a tenant
+//! with a thousand busy connections delays another's request by a turn or two, not by a thousand. A turn must be short:
+//! see the bounds in [`crate::gather`] and [`crate::drive`].
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use polder_model::PlaneId;
+use slab::Slab;
+
+/// Which plane a future works for; a connection's changes with its requests.
+#[derive(Debug)]
+pub(crate) struct Lane(AtomicU64);
+
+impl Lane {
+    pub(crate) fn of(plane: PlaneId) -> Lane {
+        Lane(AtomicU64::new(plane.0))
+    }
+
+    pub(crate) fn set(&self, plane: PlaneId) {
+        self.0.store(plane.0, Ordering::Relaxed);
+    }
+}
+
+impl Default for Lane {
+    /// Where newcomers wait: those who have not said yet which plane they want.
+    fn default() -> Lane {
+        Lane(AtomicU64::new(u64::MAX))
+    }
+}
+
+/// The turns of a server.
+#[derive(Debug)]
+pub(crate) struct Turns(Mutex<Queues>);
+
+#[derive(Debug)]
+struct Queues {
+    /// Turns that may still begin at once.
+    free: usize,
+    waiting: Slab<Waiting>,
+    lanes: HashMap<u64, VecDeque<usize>>,
+    /// Lanes with somebody waiting, the next one first.
+    order: VecDeque<u64>,
+}
+
+#[derive(Debug)]
+enum Waiting {
+    For(Waker),
+    /// May go; counts as running.
+    Called,
+    /// Gone before it was called.
+    Left,
+}
+
+impl Turns {
+    pub(crate) fn new(at_once: usize) -> Turns {
+        Turns(Mutex::new(Queues {
+            free: at_once.max(1),
+            waiting: Slab::new(),
+            lanes: HashMap::new(),
+            order: VecDeque::new(),
+        }))
+    }
+
+    /// A future each of whose polls is a turn.
+    pub(crate) fn share<F: Future>(self: &Arc<Self>, lane: Arc<Lane>, future: F) -> Shared<F> {
+        Shared { future: Box::pin(future), place: Place { turns: self.clone(), lane, waiting: None } }
+    }
+
+    /// Ends a turn: the next in line is called.
+    fn end(&self) {
+        let waker = self.0.lock().pass_on();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Queues {
+    fn pass_on(&mut self) -> Option<Waker> {
+        while let Some(lane) = self.order.pop_front() {
+            let Some(queue) = self.lanes.get_mut(&lane) else { continue };
+            let next = queue.pop_front();
+            if queue.is_empty() {
+                self.lanes.remove(&lane);
+            } else {
+                self.order.push_back(lane);
+            }
+            let Some(slot) = next else { continue };
+            match std::mem::replace(&mut self.waiting[slot], Waiting::Called) {
+                Waiting::For(waker) => return Some(waker),
+                Waiting::Left | Waiting::Called => drop(self.waiting.remove(slot)),
+            }
+        }
+        self.free += 1;
+        None
+    }
+}
+
+/// A future's place among the others.
+struct Place {
+    turns: Arc<Turns>,
+    lane: Arc<Lane>,
+    waiting: Option<usize>,
+}
+
+impl Place {
+    /// Whether it is this future's turn; if not, it is woken when it is.
+    fn begin(&mut self, waker: &Waker) -> bool {
+        let mut queues = self.turns.0.lock();
+        let queues = &mut *queues;
+        if let Some(slot) = self.waiting {
+            return match &mut queues.waiting[slot] {
+                Waiting::For(old) => {
+                    old.clone_from(waker);
+                    false
+                }
+                Waiting::Called | Waiting::Left => {
+                    queues.waiting.remove(slot);
+                    self.waiting = None;
+                    true
+                }
+            };
+        }
+        if queues.free > 0 {
+            queues.free -= 1;
+            return true;
+        }
+        let slot = queues.waiting.insert(Waiting::For(waker.clone()));
+        let lane = self.lane.0.load(Ordering::Relaxed);
+        let queue = queues.lanes.entry(lane).or_default();
+        if queue.is_empty() {
+            queues.order.push_back(lane);
+        }
+        queue.push_back(slot);
+        self.waiting = Some(slot);
+        false
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some(slot) = self.waiting else { return };
+        let mut queues = self.turns.0.lock();
+        if let Waiting::For(_) = queues.waiting[slot] {
+            queues.waiting[slot] = Waiting::Left;
+            return;
+        }
+        // Called, but it will not come.
+        queues.waiting.remove(slot);
+        let waker = queues.pass_on();
+        drop(queues);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// A future that takes turns with others.
+pub(crate) struct Shared<F> {
+    future: Pin<Box<F>>,
+    place: Place,
+}
+
+impl<F: Future> Future for Shared<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let shared = &mut *self;
+        if !shared.place.begin(context.waker()) {
+            return Poll::Pending;
+        }
+        // Given back even if the poll panics.
+        let _turn = Running(&shared.place.turns);
+        shared.future.as_mut().poll(context)
+    }
+}
+
+struct Running<'a>(&'a Turns);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::task::noop_waker;
+
+    /// A future that notes its name at each turn and never ends.
+    fn noting(
+        turns: &Arc<Turns>,
+        plane: u64,
+        log: &Arc<Mutex<Vec<u64>>>,
+    ) -> Pin<Box<Shared<impl Future<Output = ()> + use<>>>> {
+        let log = log.clone();
+        let future = std::future::poll_fn(move |_| {
+            log.lock().push(plane);
+            Poll::<()>::Pending
+        });
+        Box::pin(turns.share(Arc::new(Lane::of(PlaneId(plane))), future))
+    }
+
+    /// Polls all futures over and over, as a scheduler would with all of them always ready.
+    fn rounds(futures: &mut [Pin<Box<Shared<impl Future<Output = ()>>>>], count: usize) {
+        let waker = noop_waker();
+        let mut context = Context::from_waker(&waker);
+        for _ in 0..count {
+            for future in futures.iter_mut() {
+                assert!(future.as_mut().poll(&mut context).is_pending());
+            }
+        }
+    }
+
+    #[test]
+    fn a_lone_future_runs_at_once() {
+        let (turns, log) = (Arc::new(Turns::new(1)), Arc::default());
+        rounds(&mut [noting(&turns, 1, &log)], 3);
+        assert_eq!(*log.lock(), [1, 1, 1]);
+    }
+
+    #[test]
+    fn planes_take_turns_however_many_futures_they_have() {
+        let (turns, log) = (Arc::new(Turns::new(1)), Arc::<Mutex<Vec<u64>>>::default());
+        // Somebody holds the only turn while everybody lines up: forty for one plane, one for another.
+        let holder = noting(&turns, 9, &log);
+        turns.0.lock().free = 0;
+        let mut futures: Vec<_> = (0..40).map(|_| noting(&turns, 1, &log)).collect();
+        futures.push(noting(&turns, 2, &log));
+        rounds(&mut futures, 1);
+        assert_eq!(*log.lock(), [0u64; 0]);
+        turns.end();
+        rounds(&mut futures, 2);
+        let log = log.lock();
+        let quiet = log.iter().position(|plane| *plane == 2).unwrap();
+        assert!(quiet <= 2, "the other plane had to wait for {quiet} turns: {log:?}");
+        drop(holder);
+    }
+
+    #[test]
+    fn who_leaves_gives_up_its_place() {
+        let (turns, log) = (Arc::new(Turns::new(1)), Arc::<Mutex<Vec<u64>>>::default());
+        turns.0.lock().free = 0;
+        let mut futures: Vec<_> = (0..3).map(|plane| noting(&turns, plane, &log)).collect();
+        rounds(&mut futures, 1);
+        // The first is called and leaves without going; the second left before.
+        drop(futures.remove(1));
+        turns.end();
+        drop(futures.remove(0));
+        rounds(&mut futures, 1);
+        assert_eq!(*log.lock(), [2]);
+        drop(futures);
+        let queues = turns.0.lock();
+        assert_eq!((queues.free, queues.waiting.len(), queues.lanes.len()), (1, 0, 0));
+    }
+
+    #[test]
+    fn a_panic_gives_the_turn_back() {
+        let turns = Arc::new(Turns::new(1));
+        let panics =
+            turns.share(Arc::default(), std::future::poll_fn(|_| -> Poll<()> { panic!("as it should") }));
+        let mut panics = Box::pin(panics);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let waker = noop_waker();
+            panics.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+        }));
+        assert!(outcome.is_err());
+        assert_eq!(turns.0.lock().free, 1);
+    }
+}
