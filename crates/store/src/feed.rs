@@ -16,7 +16,7 @@ use crate::committer::NO_PLANE;
 use crate::engine::EngineError;
 use crate::key::{ObjectName, ResourceId, Revision};
 use crate::object::StoredObject;
-use crate::store::Shared;
+use crate::shared::Shared;
 
 /// Live events a watcher may be behind before it replays.
 const LIVE_LEN_MAX: usize = 64;

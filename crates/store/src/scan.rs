@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::engine::{EngineError, Scan, Version};
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 use crate::object::StoredObject;
-use crate::store::Shared;
+use crate::shared::Shared;
 
 /// Objects read from the engine at once while listing.
 const SCAN_CHUNK_LEN: usize = 512;

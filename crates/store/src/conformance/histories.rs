@@ -10,7 +10,8 @@ use super::world::{collect, object_name, query, record, seen};
 use crate::change::{Change, Expect};
 use crate::feed::{WatchError, WatchScope};
 use crate::key::{ObjectName, Revision};
-use crate::store::{ListQuery, ReadError};
+use crate::list::ListQuery;
+use crate::read::ReadError;
 
 pub(super) async fn compaction_forgets_only_the_past(setup: &Setup<'_>) {
     let world = setup.world();

@@ -15,9 +15,10 @@ use crate::change::{Change, CommitError, Committed, Expect, ForkSource, PlaneCha
 use crate::engine::EngineError;
 use crate::feed::{WatchError, WatchScope};
 use crate::key::{Key, ObjectName, ResourceId, Revision};
+use crate::list::ListQuery;
 use crate::object::Record;
 use crate::plane::{Limits, Plane};
-use crate::store::{ListQuery, ReadError};
+use crate::read::ReadError;
 
 const PLANES_MAX: usize = 6;
 const NAMES: [&str; 8] = ["a", "b", "default/base-a", "n/a", "n/b", "n-m/a", "n.m/a", "base-cluster"];

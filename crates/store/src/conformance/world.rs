@@ -13,9 +13,11 @@ use crate::change::{Change, CommitError, Committed, Expect, ForkSource, PlaneCha
 use crate::engine::{Engine, Reader};
 use crate::feed::{Event, Watch, WatchError, WatchScope};
 use crate::key::{Key, ObjectName, ResourceId, Revision};
+use crate::list::{ListPage, ListQuery};
 use crate::object::{Record, StoredObject};
 use crate::plane::{Limits, Plane};
-use crate::store::{ListPage, ListQuery, ReadError, Store, StoreOptions};
+use crate::read::ReadError;
+use crate::store::{Store, StoreOptions};
 
 pub(super) const BASE_DIGEST: &str = "base-one";
 pub(super) const BASE_NAMES: [&str; 3] = ["base-cluster", "default/base-a", "kube-system/base-b"];
