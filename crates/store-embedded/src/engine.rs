@@ -100,6 +100,7 @@ impl SqliteEngine {
         let History { compacted, current, wal: wal_position } =
             History::verify(&connection, &wal, directory, &known, Some(TAIL_LEN))?;
 
+        database::upgrade(&connection).map_err(|error| OpenError::sqlite(&path, error))?;
         let limits = connection
             .pragma_update(None, "journal_size_limit", checkpoint::wal_bytes_kept(options.checkpoint_bytes))
             .and_then(|()| match options.size_max_bytes {

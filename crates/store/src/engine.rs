@@ -62,6 +62,9 @@ pub trait Reader: Send + Sync {
     /// Whether a space holds no version at all.
     fn is_empty(&self, space: SpaceId) -> Result<bool, EngineError>;
 
+    /// The log entries of one commit, in order: none when it changed no object, or is forgotten.
+    fn commit(&self, revision: Revision) -> Result<Vec<LogEntry>, EngineError>;
+
     /// Log entries after a revision, in order. Several entries may share a revision; the last revision of the
     /// answer is always complete.
     fn log(&self, after: Revision, limit: usize) -> Result<Vec<LogEntry>, EngineError>;
@@ -99,6 +102,9 @@ pub struct LogEntry {
     pub deleted: bool,
     /// The version this change replaced, if the object was there.
     pub previous: Option<(SpaceId, Revision)>,
+    /// The plane's commit before this one; revision zero when it has none. `None` in logs from before this was
+    /// written: then nobody knows.
+    pub before: Option<Revision>,
 }
 
 /// What one group commit writes. Revisions run from `first` to `last` without a hole.
@@ -140,6 +146,9 @@ pub struct PlaneRow {
     pub limits: Limits,
     pub objects: u64,
     pub bytes: u64,
+    /// The newest commit with a change of the plane; the others can be found from it by [`LogEntry::before`].
+    /// `None` in rows from before this was written.
+    pub last_change: Option<Revision>,
 }
 
 /// A space as it is stored.

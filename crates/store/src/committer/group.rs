@@ -34,6 +34,8 @@ pub(super) struct Group {
     pub(super) usage: HashMap<PlaneId, (u64, u64)>,
     pub(super) spaces: HashMap<SpaceId, Space>,
     pub(super) layers: HashMap<SmolStr, Option<SpaceId>>,
+    /// The newest change of a plane in this group, and the one before it.
+    pub(super) last_changes: HashMap<PlaneId, (Revision, Option<Revision>)>,
     /// Planes whose resource versions are others now: whoever watches them must start again.
     pub(super) raised: Vec<PlaneId>,
     pub(super) replies: Vec<(oneshot::Sender<Answer>, Answer)>,
@@ -42,6 +44,18 @@ pub(super) struct Group {
 impl Group {
     pub(super) fn usage_of(&self, plane: &Plane) -> (u64, u64) {
         self.usage.get(&plane.id).copied().unwrap_or_else(|| (plane.usage.objects(), plane.usage.bytes()))
+    }
+
+    /// Notes a change of a plane and tells the commit before it.
+    pub(super) fn note_change(&mut self, plane: &Plane, revision: Revision) -> Option<Revision> {
+        let known = self.last_changes.get(&plane.id).copied();
+        let before = match known {
+            Some((last, before)) if last == revision => before,
+            Some((last, _)) => Some(last),
+            None => plane.usage.last_change(),
+        };
+        self.last_changes.insert(plane.id, (revision, before));
+        before
     }
 
     pub(super) fn put_space(&mut self, space: Space) {

@@ -95,7 +95,16 @@ impl Committer {
         let id = row.id;
         for ((resource, name), record) in visible {
             let (space, plane) = (id, NO_PLANE);
-            let entry = LogEntry { revision, plane, space, resource, name, deleted: false, previous: None };
+            let entry = LogEntry {
+                revision,
+                plane,
+                space,
+                resource,
+                name,
+                deleted: false,
+                previous: None,
+                before: None,
+            };
             group.batch.objects.push(ObjectWrite { entry, record: Some(record) });
         }
         self.add_space(group, row);

@@ -79,6 +79,7 @@ impl Committer {
         revision: Revision,
     ) {
         // The plane may have been forked earlier in this change: its overlay is a new one then.
+        let before = group.note_change(plane, revision);
         let space = self.plane(group, plane.id).map_or(plane.overlay(), |plane| plane.overlay());
         let Key { plane, resource, name } = write.key.clone();
         let new = write
@@ -93,9 +94,11 @@ impl Committer {
             name,
             deleted: new.is_none(),
             previous: found.as_ref().map(|found| (found.space, found.revision)),
+            before,
         };
         group.batch.objects.push(ObjectWrite { entry, record: write.record.clone() });
-        group.events.push(Arc::new(Event::new(revision, plane, resource, found, new.clone())));
+        let event = Event::new(revision, plane, resource, found, new.clone());
+        group.events.push(event.shared(self.shared.feed.frames().clone()));
         group.objects.insert(write.key.clone(), new);
     }
 
@@ -118,6 +121,10 @@ impl Committer {
                 limits: plane.limits,
                 objects,
                 bytes,
+                last_change: match group.last_changes.get(&id) {
+                    Some((last, _)) => Some(*last),
+                    None => plane.usage.last_change(),
+                },
             }));
         }
     }

@@ -36,6 +36,9 @@ impl Committer {
             if let Some(plane) = pending.or_else(|| planes.by_id.get(&plane).cloned()) {
                 plane.usage.objects.store(objects, Ordering::Relaxed);
                 plane.usage.bytes.store(bytes, Ordering::Relaxed);
+                if let Some((last, _)) = group.last_changes.get(&plane.id) {
+                    plane.usage.set_last_change(Some(*last));
+                }
             }
         }
         let mut gone = Vec::new();

@@ -84,6 +84,7 @@ impl Committer {
         let usage = Usage::default();
         usage.objects.store(row.objects, Ordering::Relaxed);
         usage.bytes.store(row.bytes, Ordering::Relaxed);
+        usage.set_last_change(row.last_change);
         Ok(Plane {
             id: row.id,
             name,
@@ -117,8 +118,16 @@ impl Committer {
             };
             for (resource, name, record) in objects {
                 let (space, plane) = (row.id, NO_PLANE);
-                let entry =
-                    LogEntry { revision, plane, space, resource, name, deleted: false, previous: None };
+                let entry = LogEntry {
+                    revision,
+                    plane,
+                    space,
+                    resource,
+                    name,
+                    deleted: false,
+                    previous: None,
+                    before: None,
+                };
                 group.batch.objects.push(ObjectWrite { entry, record: Some(record) });
             }
             group.batch.last = revision;

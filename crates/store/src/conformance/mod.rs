@@ -69,7 +69,8 @@ macro_rules! conformance_cases {
             commits: counters_lose_no_update, expectations, several_writes_are_one_commit, a_key_is_written_once,
                 guards, readers_never_go_back;
             watches: resume_from_every_revision, watchers_agree, slow_watchers_miss_nothing, memory_equals_log,
-                watch_from_the_future, cancelled_waits_lose_nothing, watches_end, progress_never_runs_ahead;
+                watch_from_the_future, cancelled_waits_lose_nothing, watches_end, progress_never_runs_ahead,
+                resuming_reads_only_its_plane, heavy_events_do_not_pile_up;
             histories: compaction_forgets_only_the_past, compaction_spares_the_newest, pages_are_one_state,
                 ranges_and_continuations, filters;
             caching: loads_race_with_writers, reads_between_durable_and_visible, writes_during_a_load,

@@ -2,6 +2,7 @@
 //! between two steps instead of hoping to hit it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ struct State {
     /// Compactions that fail from now on.
     compactions: Mutex<usize>,
     stops: [Mutex<Option<Stop>>; 4],
+    /// Log entries read so far.
+    entries: AtomicUsize,
 }
 
 struct Stop {
@@ -66,6 +69,20 @@ impl Probe {
 
     pub(super) fn fail_compactions(&self, len: usize) {
         *self.state.compactions.lock() = len;
+    }
+
+    /// Log entries that readers have got so far.
+    pub(super) fn entries_read(&self) -> usize {
+        self.state.entries.load(Ordering::Relaxed)
+    }
+
+    fn count_entries(
+        &self,
+        read: impl FnOnce() -> Result<Vec<LogEntry>, EngineError>,
+    ) -> Result<Vec<LogEntry>, EngineError> {
+        let entries = read()?;
+        self.state.entries.fetch_add(entries.len(), Ordering::Relaxed);
+        Ok(entries)
     }
 
     fn fails_now(&self) -> bool {
@@ -170,7 +187,11 @@ impl Reader for ProbedReader {
         self.inner.is_empty(space)
     }
 
+    fn commit(&self, revision: Revision) -> Result<Vec<LogEntry>, EngineError> {
+        self.probe.count_entries(|| self.inner.commit(revision))
+    }
+
     fn log(&self, after: Revision, limit: usize) -> Result<Vec<LogEntry>, EngineError> {
-        self.inner.log(after, limit)
+        self.probe.count_entries(|| self.inner.log(after, limit))
     }
 }
