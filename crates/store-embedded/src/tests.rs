@@ -3,6 +3,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "small numbers, made here")]
 
 mod damage;
+mod failing;
 mod forgetting;
 mod reading;
 

@@ -21,8 +21,12 @@ pub enum EngineError {
     /// What is on disk is not what was written.
     #[error("the store is damaged: {0}")]
     Damaged(String),
+    /// Nothing was written.
     #[error("the store failed")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// It failed so late that nobody knows whether it was written: whoever opens the store next will see.
+    #[error("it is not known whether the store was written")]
+    Unknown(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// The writing side of an engine.
@@ -30,7 +34,9 @@ pub trait Engine: Send {
     /// Everything the store keeps in memory, read at start. Verifies that the log is dense.
     fn recover(&mut self) -> Result<Recovered, EngineError>;
 
-    /// Writes a batch: all of it or nothing, durable when this returns.
+    /// Writes a batch: all of it or nothing, durable when this returns. Every error but [`EngineError::Unknown`]
+    /// promises that none of it is there, now and after a restart; the same revisions are then tried again. After
+    /// `Unknown` the engine is not written to any more.
     fn apply(&mut self, batch: &Batch) -> Result<(), EngineError>;
 
     /// Forgets versions that were already superseded at `floor`, deletions up to it that hide nothing in the spaces

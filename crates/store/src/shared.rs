@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     delivered: AtomicU64,
     compacted: AtomicU64,
     closing: AtomicBool,
+    /// The committer takes no changes any more.
+    stopped: AtomicBool,
 }
 
 impl std::fmt::Debug for Shared {
@@ -117,6 +119,7 @@ impl Shared {
             delivered: AtomicU64::new(recovered.current.0),
             compacted: AtomicU64::new(recovered.compacted.0),
             closing: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
         })
     }
 
@@ -154,6 +157,14 @@ impl Shared {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_stopped(&self) {
+        self.stopped.store(true, Ordering::Release);
     }
 
     pub(crate) fn set_closing(&self) {

@@ -115,7 +115,11 @@ impl Store {
     pub async fn commit(&self, change: Change) -> Result<Committed, CommitError> {
         let (reply, answer) = oneshot::channel();
         self.jobs.send(Job::Commit { change, reply }).await.map_err(|_| CommitError::Closed)?;
-        answer.await.map_err(|_| CommitError::Closed)?
+        // Whatever is queued is answered, also at the end. Without an answer the committer has died, perhaps after it
+        // made the change.
+        answer.await.map_err(|_| {
+            CommitError::Unknown(Arc::new(EngineError::Unknown("the committer has died".into())))
+        })?
     }
 
     /// The newest version of an object.
@@ -239,9 +243,9 @@ impl Store {
         answer.await.map_err(|_| CommitError::Closed)
     }
 
-    /// Whether writes can be made: the committer is there.
+    /// Whether writes can be made: the committer is there, and knows what it has written.
     pub fn is_running(&self) -> bool {
-        !self.jobs.is_closed()
+        !self.jobs.is_closed() && !self.shared.is_stopped()
     }
 
     /// Finishes what is queued and stops the committer.

@@ -24,7 +24,7 @@ impl Committer {
         let some = !self.dropping.is_empty()
             || !self.settling.is_empty()
             || self.history.floor > self.history.compacted;
-        some && !self.chores_paused
+        some && !self.chores_paused && !self.stopped
     }
 
     pub(super) fn do_chore(&mut self) {

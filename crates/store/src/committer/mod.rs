@@ -3,6 +3,17 @@
 //!
 //! Planning works on what is visible plus what this group has already decided ([`Group`]); only when the engine has
 //! made the group durable does any of it become visible, in this order: cache, current revision, watchers, answers.
+//!
+//! # When the engine fails
+//!
+//! An engine that says why it failed has written nothing ([`EngineError`]): the group is dropped, everybody in it is
+//! told, and the next group takes the same revisions. An engine that does *not know* whether it has written (a disk
+//! that fails while it syncs, a lost connection) leaves two possible stores, and only the next start can tell which
+//! one there is. So the committer stops: the group is answered with [`CommitError::Unknown`], later changes with
+//! [`CommitError::Stopped`], chores rest, and [`is_running`](crate::Store::is_running) turns false, which fails the
+//! health checks so that the process is restarted. Reads and watches go on with what was there before the group. That
+//! is a right answer in both stores: a change whose outcome is unknown is still under way for everybody who looks, and
+//! no other change can take its revisions meanwhile.
 
 mod chores;
 mod group;
@@ -81,6 +92,8 @@ pub(crate) struct Committer {
     settling: Vec<oneshot::Sender<()>>,
     /// A chore failed: wait for the next tick before trying again.
     chores_paused: bool,
+    /// The engine does not know what it has written.
+    stopped: bool,
 }
 
 impl Committer {
@@ -119,6 +132,8 @@ impl Committer {
         let mut taken = 0;
         while let Some(job) = next.take() {
             match job {
+                Job::Commit { reply, .. } if self.stopped => drop(reply.send(Err(CommitError::Stopped))),
+                Job::Compact { reply, .. } if self.stopped => drop(reply.send(Err(CommitError::Stopped))),
                 Job::Commit { change, reply } => {
                     let answer = self.plan(&mut group, &change);
                     group.replies.push((reply, answer));
@@ -151,6 +166,11 @@ impl Committer {
                 Ok(()) => self.publish(&mut group),
                 Err(error) => {
                     tracing::error!(error = %chain(&error), "a group of commits failed");
+                    if matches!(error, EngineError::Unknown(_)) {
+                        tracing::error!("no change is taken any more: the server must be restarted");
+                        self.stopped = true;
+                        self.shared.set_stopped();
+                    }
                     outcome = Err(Arc::new(error));
                 }
             }
@@ -158,7 +178,9 @@ impl Committer {
         for (reply, answer) in group.replies {
             // A refusal may be due to a change of this group that has not happened either.
             let answer = match &outcome {
-                Err(error) => Err(CommitError::Engine(error.clone())),
+                Err(error) if !self.stopped => Err(CommitError::Engine(error.clone())),
+                Err(error) if answer.is_ok() => Err(CommitError::Unknown(error.clone())),
+                Err(_) => Err(CommitError::Stopped),
                 Ok(()) => answer,
             };
             reply.send(answer).ok();

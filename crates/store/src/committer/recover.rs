@@ -43,6 +43,7 @@ impl Committer {
             },
             settling: Vec::new(),
             chores_paused: false,
+            stopped: false,
         };
         for row in recovered.spaces {
             if row.state == SpaceState::Dropped {

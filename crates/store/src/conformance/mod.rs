@@ -82,7 +82,7 @@ macro_rules! conformance_cases {
                 only_growth_is_refused, deleted_with_its_writes, reopening_keeps_everything,
                 another_base_for_new_planes;
             faults: a_full_disk_changes_nothing, a_failed_group_leaks_nothing, failed_compaction_is_retried,
-                closing_finishes_the_queue;
+                closing_finishes_the_queue, unknown_outcomes_are_told;
             simulation: random_operations_match_a_model;
         }
     };

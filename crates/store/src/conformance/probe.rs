@@ -24,6 +24,15 @@ pub(super) enum At {
     BeforeVersion,
 }
 
+/// What an apply whose outcome is unknown has done.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Unknown {
+    Written,
+    NotWritten,
+    /// It dies, and the committer with it, after it has written.
+    Dies,
+}
+
 /// The remote control of a probed engine; survives reopening.
 #[derive(Clone, Default)]
 pub(super) struct Probe {
@@ -36,6 +45,8 @@ struct State {
     failures: Mutex<(usize, usize)>,
     /// Compactions that fail from now on.
     compactions: Mutex<usize>,
+    /// How the next apply goes wrong without saying whether it wrote.
+    unknown: Mutex<Option<(Unknown, usize)>>,
     stops: [Mutex<Option<Stop>>; 4],
     /// Log entries read so far.
     entries: AtomicUsize,
@@ -83,6 +94,22 @@ impl Probe {
         let entries = read()?;
         self.state.entries.fetch_add(entries.len(), Ordering::Relaxed);
         Ok(entries)
+    }
+
+    /// The next apply, after `passing` others, does not know what it has done.
+    pub(super) fn lose_track(&self, unknown: Unknown, passing: usize) {
+        *self.state.unknown.lock() = Some((unknown, passing));
+    }
+
+    fn loses_track(&self) -> Option<Unknown> {
+        let mut unknown = self.state.unknown.lock();
+        match &mut *unknown {
+            Some((_, passing @ 1..)) => {
+                *passing -= 1;
+                None
+            }
+            _ => unknown.take().map(|(unknown, _)| unknown),
+        }
     }
 
     fn fails_now(&self) -> bool {
@@ -137,6 +164,13 @@ impl Engine for ProbedEngine {
         self.probe.pass(At::BeforeApply);
         if self.probe.fails_now() {
             return Err(EngineError::Full("the probe says so".into()));
+        }
+        if let Some(unknown) = self.probe.loses_track() {
+            if !matches!(unknown, Unknown::NotWritten) {
+                self.inner.apply(batch)?;
+            }
+            assert!(!matches!(unknown, Unknown::Dies), "the probe says so");
+            return Err(EngineError::Unknown("the probe says so".into()));
         }
         let outcome = self.inner.apply(batch);
         self.probe.pass(At::AfterApply);

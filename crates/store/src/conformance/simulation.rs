@@ -252,6 +252,8 @@ fn kind(error: &CommitError) -> &'static str {
         CommitError::Closed => "Closed",
         CommitError::Engine(error) if matches!(**error, EngineError::Full(_)) => "Full",
         CommitError::Engine(_) => "Engine",
+        CommitError::Unknown(_) => "Unknown",
+        CommitError::Stopped => "Stopped",
     }
 }
 
