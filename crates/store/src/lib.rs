@@ -29,7 +29,7 @@ mod store;
 pub use change::{Change, CommitError, Committed, Expect, ForkSource, PlaneChange, Write};
 pub use feed::{Event, Watch, WatchError, WatchScope};
 pub use key::{Key, ObjectName, ResourceId, Revision, SpaceId};
-pub use list::{Filter, ListPage, ListQuery};
+pub use list::{Filter, ListPage, ListQuery, Remaining};
 pub use object::{Record, StoredObject};
 pub use plane::{Limits, Plane, Usage};
 pub use read::ReadError;

@@ -8,7 +8,7 @@ use crate::engine::EngineError;
 use crate::key::{ObjectName, ResourceId, Revision};
 use crate::object::StoredObject;
 use crate::plane::Plane;
-use crate::scan::StackScan;
+use crate::scan::{SCAN_CHUNK_LEN, StackScan};
 use crate::shared::Shared;
 
 /// Which objects of one resource a list asks for.
@@ -24,6 +24,40 @@ pub struct ListQuery {
     pub limit: usize,
     /// Keeps the objects it returns true for.
     pub filter: Option<Arc<Filter>>,
+    pub remaining: Remaining,
+}
+
+/// Whether a list tells how many objects follow its page. Never under a filter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Remaining {
+    #[default]
+    NotAsked,
+    /// Known at once for the first page of a loaded collection; else what follows is walked through.
+    Count,
+    /// The page before this one, at the same revision, told that so many follow it. With it, all pages of a list
+    /// together cost one count.
+    Before(u64),
+}
+
+impl ListQuery {
+    /// All of a resource.
+    pub fn all(resource: ResourceId) -> ListQuery {
+        let remaining = Remaining::NotAsked;
+        ListQuery { resource, namespace: None, after: None, at: None, limit: 0, filter: None, remaining }
+    }
+
+    /// How many follow a page of this length, if that is known without counting.
+    fn remaining_after(&self, len: usize) -> Option<u64> {
+        match self.remaining {
+            // The number comes back from a client. More follow this page, so a smaller one is not ours.
+            Remaining::Before(before) => before.checked_sub(len as u64).filter(|remaining| *remaining > 0),
+            Remaining::NotAsked | Remaining::Count => None,
+        }
+    }
+
+    fn wants_remaining(&self) -> bool {
+        self.filter.is_none() && self.remaining != Remaining::NotAsked
+    }
 }
 
 pub type Filter = dyn Fn(&StoredObject) -> bool + Send + Sync;
@@ -36,7 +70,7 @@ pub struct ListPage {
     pub objects: Vec<Arc<StoredObject>>,
     /// More objects follow the last one.
     pub more: bool,
-    /// How many follow; only counted when there is no filter.
+    /// How many follow, if that was asked for and there is no filter.
     pub remaining: Option<u64>,
 }
 
@@ -49,6 +83,9 @@ impl Shared {
     ) -> Result<ListPage, EngineError> {
         let namespace = query.namespace.as_deref();
         let mut scan = StackScan::new(self, &plane.stack, query.resource, namespace, query.after.clone(), at);
+        if query.limit > 0 && query.filter.is_none() {
+            scan.set_chunk_len(query.limit.saturating_add(1).min(SCAN_CHUNK_LEN));
+        }
         let mut page = ListPage { revision: at, objects: Vec::new(), more: false, remaining: None };
         while let Some(object) = scan.next()? {
             if query.filter.as_ref().is_some_and(|filter| !filter(&object)) {
@@ -60,12 +97,17 @@ impl Shared {
             }
             page.objects.push(object);
         }
-        if page.more && query.filter.is_none() {
-            let mut remaining = 1;
-            while scan.next()?.is_some() {
-                remaining += 1;
+        if page.more && query.wants_remaining() {
+            let mut remaining = query.remaining_after(page.objects.len());
+            if remaining.is_none() {
+                scan.set_chunk_len(SCAN_CHUNK_LEN);
+                let mut count = 1;
+                while scan.next()?.is_some() {
+                    count += 1;
+                }
+                remaining = Some(count);
             }
-            page.remaining = Some(remaining);
+            page.remaining = remaining;
         }
         Ok(page)
     }
@@ -106,8 +148,14 @@ pub(crate) fn page_from_snapshot(
         }
         page.objects.push(object.clone());
     }
-    if page.more && query.filter.is_none() {
-        page.remaining = Some(1 + rest.count() as u64);
+    if page.more && query.wants_remaining() {
+        let len = page.objects.len();
+        let counted = || match query.after {
+            None => snapshot.count(query.namespace.as_deref()).checked_sub(len as u64),
+            Some(_) => None,
+        };
+        page.remaining =
+            query.remaining_after(len).or_else(counted).or_else(|| Some(1 + rest.count() as u64));
     }
     Some(page)
 }

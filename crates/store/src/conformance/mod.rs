@@ -72,7 +72,7 @@ macro_rules! conformance_cases {
                 watch_from_the_future, cancelled_waits_lose_nothing, watches_end, progress_never_runs_ahead,
                 resuming_reads_only_its_plane, heavy_events_do_not_pile_up;
             histories: compaction_forgets_only_the_past, compaction_spares_the_newest, pages_are_one_state,
-                ranges_and_continuations, filters;
+                ranges_and_continuations, filters, pages_count_once;
             caching: loads_race_with_writers, reads_between_durable_and_visible, writes_during_a_load,
                 forks_during_a_read, deletion_during_a_read;
             layers: overlays_and_tombstones, forks_are_isolated, forks_in_one_commit_with_writes,

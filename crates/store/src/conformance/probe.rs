@@ -50,6 +50,8 @@ struct State {
     stops: [Mutex<Option<Stop>>; 4],
     /// Log entries read so far.
     entries: AtomicUsize,
+    /// Objects scanned so far.
+    rows: AtomicUsize,
 }
 
 struct Stop {
@@ -85,6 +87,11 @@ impl Probe {
     /// Log entries that readers have got so far.
     pub(super) fn entries_read(&self) -> usize {
         self.state.entries.load(Ordering::Relaxed)
+    }
+
+    /// Objects that scans have found so far.
+    pub(super) fn rows_scanned(&self) -> usize {
+        self.state.rows.load(Ordering::Relaxed)
     }
 
     fn count_entries(
@@ -214,7 +221,9 @@ impl Reader for ProbedReader {
 
     fn scan(&self, scan: &Scan<'_>) -> Result<Vec<(ObjectName, Version)>, EngineError> {
         self.probe.pass(At::BeforeScan);
-        self.inner.scan(scan)
+        let found = self.inner.scan(scan)?;
+        self.probe.state.rows.fetch_add(found.len(), Ordering::Relaxed);
+        Ok(found)
     }
 
     fn is_empty(&self, space: SpaceId) -> Result<bool, EngineError> {

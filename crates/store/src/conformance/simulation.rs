@@ -405,7 +405,7 @@ impl Simulation {
             after: after.clone(),
             at: past.then_some(at),
             limit,
-            filter: None,
+            ..query(resource)
         };
         let floor = self.model.compacted.max(self.model.planes[&id].floor);
         let page = match self.world.page(&plane, asked).await {

@@ -13,7 +13,7 @@ use crate::change::{Change, CommitError, Committed, Expect, ForkSource, PlaneCha
 use crate::engine::{Engine, Reader};
 use crate::feed::{Event, Watch, WatchError, WatchScope};
 use crate::key::{Key, ObjectName, ResourceId, Revision};
-use crate::list::{ListPage, ListQuery};
+use crate::list::{ListPage, ListQuery, Remaining};
 use crate::object::{Record, StoredObject};
 use crate::plane::{Limits, Plane};
 use crate::read::ReadError;
@@ -278,7 +278,7 @@ pub(super) fn value_of(object: &StoredObject) -> i64 {
 }
 
 pub(super) fn query(resource: ResourceId) -> ListQuery {
-    ListQuery { resource, namespace: None, after: None, at: None, limit: 0, filter: None }
+    ListQuery { remaining: Remaining::Count, ..ListQuery::all(resource) }
 }
 
 pub(super) fn seen(page: &ListPage) -> Vec<Seen> {
