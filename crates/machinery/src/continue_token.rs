@@ -27,6 +27,8 @@ pub struct ContinueToken {
     pub revision: i64,
     /// The first key that may be on the page, relative to the list.
     pub start: String,
+    /// How many objects follow, when the page before has told. Ours alone: upstream asks etcd for each page.
+    pub remaining: Option<u64>,
 }
 
 /// A token that was not made here; clients see upstream's wording.
@@ -45,12 +47,15 @@ pub enum ContinueError {
 impl ContinueToken {
     /// Goes on right after the last key of a page.
     pub fn after(last_key: &str, revision: i64) -> ContinueToken {
-        ContinueToken { revision, start: format!("{last_key}\0") }
+        ContinueToken { revision, start: format!("{last_key}\0"), remaining: None }
     }
 
     pub fn encode(&self) -> String {
         let mut json = format!("{{\"v\":\"{VERSION}\",\"rv\":{},\"start\":", self.revision).into_bytes();
         value::write_string(&self.start, &mut json);
+        if let Some(remaining) = self.remaining {
+            json.extend_from_slice(format!(",\"remaining\":{remaining}").as_bytes());
+        }
         json.push(b'}');
         BASE64.encode(json)
     }
@@ -102,7 +107,12 @@ impl ContinueToken {
         if !clean {
             return Err(invalid(start.into()));
         }
-        Ok(ContinueToken { revision, start: relative.into() })
+        // Not upstream's, so nobody is told that it is wrong: then it is not known.
+        let remaining = match token.get("remaining") {
+            Some(Value::Int(number)) => u64::try_from(*number).ok(),
+            _ => None,
+        };
+        Ok(ContinueToken { revision, start: relative.into(), remaining })
     }
 }
 
@@ -205,6 +215,13 @@ mod tests {
         let token = ContinueToken::after("ns/a", 5);
         assert_eq!(token.encode(), "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NSwic3RhcnQiOiJucy9hXHUwMDAwIn0");
         assert_eq!(ContinueToken::decode(&token.encode()), Ok(token));
+        let counted = ContinueToken { remaining: Some(1_500), ..ContinueToken::after("ns/a", 5) };
+        assert_eq!(ContinueToken::decode(&counted.encode()), Ok(counted));
+        for forged in ["-1", "1.5", "\"7\"", "{}", "null"] {
+            let json = format!(r#"{{"v":"meta.k8s.io/v1","rv":5,"start":"a","remaining":{forged}}}"#);
+            let token = ContinueToken::decode(&BASE64.encode(json)).unwrap();
+            assert_eq!(token.remaining, None, "{forged}");
+        }
     }
 
     #[test]

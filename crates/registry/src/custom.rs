@@ -77,9 +77,11 @@ impl Registry {
             return Ok(catalog.clone());
         }
         let epoch = self.customs.epoch(plane.id).load(Ordering::Acquire);
-        let query =
-            ListQuery { resource: self.crds, namespace: None, after: None, at: None, limit: 0, filter: None };
-        let page = self.store.list(plane, query).await.map_err(|error| read_failed(plane, error))?;
+        let page = self
+            .store
+            .list(plane, ListQuery::all(self.crds))
+            .await
+            .map_err(|error| read_failed(plane, error))?;
         let base = if plane.id == PlaneId::CORE { &self.core } else { &self.builtin };
         let mut definitions = Vec::new();
         for stored in &page.objects {

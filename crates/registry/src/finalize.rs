@@ -67,9 +67,8 @@ impl Registry {
             value.at(&["metadata", "deletionTimestamp"]).is_some()
         };
         for resource in [self.namespaces, self.crds] {
-            let (namespace, after, at, limit) = (None, None, None, 0);
             let filter: Option<Arc<polder_store::Filter>> = Some(Arc::new(waiting));
-            let query = ListQuery { resource, namespace, after, at, limit, filter };
+            let query = ListQuery { filter, ..ListQuery::all(resource) };
             let Ok(page) = self.store.list(&context.plane, query).await else { continue };
             for stored in page.objects {
                 let name = stored.name.name.clone();
@@ -210,8 +209,7 @@ impl Registry {
     async fn remove_unserved(&self, context: &RequestContext, name: &GroupResource) -> Result<(), Status> {
         let (plane, resource) = (context.plane.id, self.store.resource_id(name));
         loop {
-            let (namespace, after, at, filter) = (None, None, None, None);
-            let query = ListQuery { resource, namespace, after, at, limit: UNSERVED_PAGE_LEN, filter };
+            let query = ListQuery { limit: UNSERVED_PAGE_LEN, ..ListQuery::all(resource) };
             let page = self.store.list(&context.plane, query).await;
             let page = page.map_err(|error| read_failed(&context.plane, error))?;
             if page.objects.is_empty() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use polder_machinery::continue_token::ContinueToken;
 use polder_model::{FieldError, SmolStr, Status};
-use polder_store::{ListQuery, ObjectName, Plane, ReadError, StoredObject};
+use polder_store::{ListQuery, ObjectName, Plane, ReadError, Remaining, StoredObject};
 
 use crate::context::{Query, RequestContext, invalid_options};
 use crate::definition::Target;
@@ -153,14 +153,17 @@ impl Registry {
             at: None,
             limit: options.limit,
             filter: options.selection.filter(),
+            remaining: Remaining::Count,
         };
         if let Some(token) = &options.continue_token {
             let token =
                 ContinueToken::decode(token).map_err(|error| Status::bad_request(error.to_string()))?;
             query.after = Some(position(&token.start, target)?);
-            query.at = match u64::try_from(token.revision) {
-                Ok(version) => Some(plane.revision(version)),
-                Err(_) => None,
+            // Only at the revision of the page before is what followed it still what follows.
+            (query.at, query.remaining) = match (u64::try_from(token.revision), token.remaining) {
+                (Ok(version), Some(before)) => (Some(plane.revision(version)), Remaining::Before(before)),
+                (Ok(version), None) => (Some(plane.revision(version)), Remaining::Count),
+                (Err(_), _) => (None, Remaining::Count),
             };
         }
         match options.version {
@@ -179,7 +182,7 @@ impl Registry {
         })?;
         let resource_version = plane.resource_version(page.revision);
         let last = page.objects.last().filter(|_| page.more);
-        let continue_token = last.map(|last| token(&last.name, target, resource_version));
+        let continue_token = last.map(|last| token(&last.name, target, resource_version, page.remaining));
         Ok(ListAnswer { objects: page.objects, resource_version, continue_token, remaining: page.remaining })
     }
 
@@ -193,9 +196,9 @@ impl Registry {
     }
 }
 
-fn token(last: &ObjectName, target: &Target, version: u64) -> String {
+fn token(last: &ObjectName, target: &Target, version: u64, remaining: Option<u64>) -> String {
     let version = i64::try_from(version).unwrap_or(i64::MAX);
-    ContinueToken::after(&position_text(last, target), version).encode()
+    ContinueToken { remaining, ..ContinueToken::after(&position_text(last, target), version) }.encode()
 }
 
 /// The key suffix a continue token carries: relative to what is listed.

@@ -42,6 +42,11 @@ pub(crate) fn commit_failed(
         CommitError::CorePlane => Status::forbidden(resource, name, "the core plane cannot be deleted"),
         CommitError::Closed => Status::unavailable("the server is shutting down"),
         CommitError::Engine(error) => engine_failed(&error),
+        CommitError::Unknown(error) => {
+            tracing::error!(error = %error, "it is not known whether a change was made");
+            Status::timeout("it is not known whether the change was made: read the object to see")
+        }
+        CommitError::Stopped => Status::unavailable("the server takes no changes until it is restarted"),
     }
 }
 
@@ -50,7 +55,7 @@ fn engine_failed(error: &EngineError) -> Status {
         EngineError::Full(_) => {
             Status::insufficient_storage("the server's disk is full: nothing was written, reads still work")
         }
-        EngineError::Damaged(_) | EngineError::Failed(_) => {
+        EngineError::Damaged(_) | EngineError::Failed(_) | EngineError::Unknown(_) => {
             tracing::error!(error = %error, "the store failed a request");
             Status::internal("the store cannot be read or written; the server's log says why")
         }

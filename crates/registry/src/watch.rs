@@ -133,7 +133,7 @@ impl Registry {
                 self.wait_for(plane, not_older_than).await?;
                 let namespace = (!target.namespace.is_empty()).then(|| target.namespace.clone());
                 let filter = options.selection.filter();
-                let query = ListQuery { resource, namespace, after: None, at: None, limit: 0, filter };
+                let query = ListQuery { namespace, filter, ..ListQuery::all(resource) };
                 let page = self.store.list(plane, query).await.map_err(|error| read_failed(plane, error))?;
                 initial_end = end_bookmark.then(|| plane.resource_version(page.revision));
                 initial = page.objects;

@@ -142,6 +142,7 @@ impl Bench {
                 name,
                 deleted: false,
                 previous: None,
+                before: Some(Revision(self.current.saturating_sub(self.spaces))),
             };
             batch.objects.push(ObjectWrite { entry, record: Some(record) });
             batch.planes.push(PlaneWrite::Put(PlaneRow {
@@ -153,6 +154,7 @@ impl Bench {
                 limits: Limits::default(),
                 objects: self.current,
                 bytes: self.current,
+                last_change: Some(Revision(self.current)),
             }));
             if !rows {
                 batch.spaces.push(SpaceRow {

@@ -16,8 +16,11 @@ use crate::page::{self, CHECKSUM_LEN, PAGE_LEN};
 
 pub(crate) const FILE_NAME: &str = "store.db";
 
-/// The format this code writes; kept in `PRAGMA user_version`.
-pub(crate) const FORMAT: i64 = 1;
+/// The format this code writes; kept in `PRAGMA user_version`. Format 2 is format 1 with each plane's commits linked
+/// ([`polder_store::engine::LogEntry::before`]); rows of both are read, and a store of format 1 becomes one of format 2
+/// when it is opened for writing.
+pub(crate) const FORMAT: i64 = 2;
+const FORMAT_OLDEST: i64 = 1;
 /// "Pldr", in `PRAGMA application_id`.
 const APPLICATION: i64 = 0x506c_6472;
 
@@ -119,11 +122,17 @@ fn check(connection: &Connection, path: &Path) -> Result<(), OpenError> {
     if found > FORMAT {
         return Err(OpenError::NewerFormat { path: path.to_owned(), found, known: FORMAT });
     }
-    if found != FORMAT || number("page_size")? != PAGE_LEN as i64 {
+    if found < FORMAT_OLDEST || number("page_size")? != PAGE_LEN as i64 {
         let what = format!("the file header is wrong (format {found}); restore it from a backup");
         return Err(OpenError::Damaged { path: path.to_owned(), what });
     }
     Ok(())
+}
+
+/// From now on rows are written that an older version does not know.
+pub(crate) fn upgrade(connection: &Connection) -> rusqlite::Result<()> {
+    let found = connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))?;
+    if found < FORMAT { connection.pragma_update(None, "user_version", FORMAT) } else { Ok(()) }
 }
 
 /// How far history has been forgotten, and the chain at that point.

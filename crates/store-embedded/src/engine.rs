@@ -14,7 +14,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use crate::checkpoint::{self, Checkpointer};
 use crate::committed::{self, CommittedFile, Known, Mark, Note};
 use crate::database::{self, Purpose, revision_column};
-use crate::error::{OpenError, engine_error};
+use crate::error::{OpenError, commit_error, engine_error};
 use crate::history::History;
 use crate::log::{Chain, CommitRow};
 use crate::page::PAGE_LEN;
@@ -71,6 +71,9 @@ pub struct SqliteEngine {
     wal_position: WalPosition,
     checkpointer: Checkpointer,
     pub(crate) pool: Arc<ReadPool>,
+    /// A batch failed so late that only the next start can tell whether it is there. Nothing is written any more, so
+    /// that the next start finds what this one left.
+    lost_track: bool,
     /// Buffers of [`Engine::apply`], kept between calls.
     key: Vec<u8>,
     values: Vec<u8>,
@@ -100,6 +103,7 @@ impl SqliteEngine {
         let History { compacted, current, wal: wal_position } =
             History::verify(&connection, &wal, directory, &known, Some(TAIL_LEN))?;
 
+        database::upgrade(&connection).map_err(|error| OpenError::sqlite(&path, error))?;
         let limits = connection
             .pragma_update(None, "journal_size_limit", checkpoint::wal_bytes_kept(options.checkpoint_bytes))
             .and_then(|()| match options.size_max_bytes {
@@ -127,6 +131,7 @@ impl SqliteEngine {
             wal_position,
             checkpointer,
             pool,
+            lost_track: false,
             key: Vec::new(),
             values: Vec::new(),
             row: Vec::new(),
@@ -148,6 +153,7 @@ impl Engine for SqliteEngine {
     }
 
     fn apply(&mut self, batch: &Batch) -> Result<(), EngineError> {
+        self.check_track()?;
         let empty = batch.last < batch.first || batch.last == Revision(0);
         if !empty && batch.first != self.current.revision.next() {
             let what =
@@ -186,7 +192,11 @@ impl Engine for SqliteEngine {
             }
         }
         write_rows(&transaction, batch).map_err(engine_error)?;
-        transaction.commit().map_err(engine_error)?;
+        if let Err(error) = transaction.commit() {
+            let error = commit_error(error);
+            self.lost_track = matches!(error, EngineError::Unknown(_));
+            return Err(error);
+        }
 
         if !empty {
             self.current = Mark { revision: batch.last, chain };
@@ -196,6 +206,7 @@ impl Engine for SqliteEngine {
     }
 
     fn compact(&mut self, floor: Revision) -> Result<Revision, EngineError> {
+        self.check_track()?;
         let target = floor.min(self.current.revision);
         self.checkpointer.bound_wal(&self.connection);
         self.compacted = compact::compact(&mut self.connection, self.compacted, target)?;
@@ -204,6 +215,7 @@ impl Engine for SqliteEngine {
     }
 
     fn drop_space(&mut self, space: SpaceId) -> Result<bool, EngineError> {
+        self.check_track()?;
         self.checkpointer.bound_wal(&self.connection);
         let done = compact::drop_space(&mut self.connection, space)?;
         self.note();
@@ -216,6 +228,15 @@ impl Engine for SqliteEngine {
 }
 
 impl SqliteEngine {
+    fn check_track(&self) -> Result<(), EngineError> {
+        match self.lost_track {
+            true => {
+                Err(EngineError::Failed("an earlier write may or may not be there; open it again".into()))
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Notes in `COMMITTED` what the last transaction made durable. It only serves to notice damage later, so a failure
     /// does not undo anything.
     fn note(&mut self) {
@@ -234,6 +255,9 @@ impl SqliteEngine {
     /// what the WAL holds is in the database before `COMMITTED` says that it is not needed.
     fn close(&mut self) -> Result<(), Box<dyn std::error::Error>> {
         self.checkpointer.stop();
+        if self.lost_track {
+            return Ok(());
+        }
         if self.checkpointer.finish(&self.connection) {
             // Both slots: the older one must not ask for what is gone.
             for _ in 0..2 {

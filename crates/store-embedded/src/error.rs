@@ -48,7 +48,9 @@ impl OpenError {
         let path = path.to_owned();
         match error {
             EngineError::Damaged(what) => OpenError::Damaged { path, what },
-            EngineError::Full(source) | EngineError::Failed(source) => OpenError::Failed { path, source },
+            EngineError::Full(source) | EngineError::Failed(source) | EngineError::Unknown(source) => {
+                OpenError::Failed { path, source }
+            }
         }
     }
 
@@ -57,6 +59,17 @@ impl OpenError {
             Some(ErrorCode::NotADatabase) => OpenError::NotAStore { path: path.to_owned() },
             _ => OpenError::engine(path, engine_error(error)),
         }
+    }
+}
+
+/// What it means when SQLite fails to commit a transaction. It writes the pages, the last of them with the mark that
+/// makes the transaction count, then syncs, then tells the other connections. When there was no room for the pages
+/// the mark is not there. After any other failure it may be: this process does not see the transaction any more,
+/// but the next one to read the WAL could.
+pub(crate) fn commit_error(error: rusqlite::Error) -> EngineError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => EngineError::Full(error.into()),
+        _ => EngineError::Unknown(error.into()),
     }
 }
 

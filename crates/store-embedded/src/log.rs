@@ -18,6 +18,8 @@ pub(crate) struct Chain(pub(crate) u32);
 const DELETED: u64 = 1;
 const REPLACES_SAME_SPACE: u64 = 2;
 const REPLACES_OTHER_SPACE: u64 = 4;
+/// The plane's commit before this one is known. Not in format 1.
+const HAS_BEFORE: u64 = 8;
 
 /// Builds one row.
 pub(crate) struct CommitRow {
@@ -43,6 +45,9 @@ impl CommitRow {
             Some((space, _)) if space == entry.space => REPLACES_SAME_SPACE,
             Some(_) => REPLACES_OTHER_SPACE,
         };
+        if entry.before.is_some() {
+            flags |= HAS_BEFORE;
+        }
         put_number(flags, out);
         put_number(entry.plane.0, out);
         put_number(entry.space.0, out);
@@ -52,6 +57,10 @@ impl CommitRow {
                 put_number(space.0, out);
             }
             put_number(revision.0, out);
+        }
+        if let Some(before) = entry.before {
+            // The distance is shorter than the number.
+            put_number(self.revision.0.saturating_sub(before.0), out);
         }
         put_text(&entry.name.namespace, out);
         put_text(&entry.name.name, out);
@@ -107,10 +116,15 @@ impl<'a> Commit<'a> {
             REPLACES_OTHER_SPACE => Some((SpaceId(input.number()?), Revision(input.number()?))),
             _ => return None,
         };
+        let before = match flags & HAS_BEFORE {
+            0 => None,
+            _ => Some(Revision(self.revision.0.checked_sub(input.number()?)?)),
+        };
         let name = ObjectName { namespace: input.text()?, name: input.text()? };
         let value_checksum = input.fixed_u32()?;
         let deleted = flags & DELETED != 0;
-        let entry = LogEntry { revision: self.revision, plane, space, resource, name, deleted, previous };
+        let entry =
+            LogEntry { revision: self.revision, plane, space, resource, name, deleted, previous, before };
         Some((entry, value_checksum))
     }
 }
@@ -141,11 +155,14 @@ mod tests {
             name: ObjectName::new("default", name),
             deleted,
             previous,
+            before: None,
         };
         let entries = [
             entry("a", false, None),
             entry("b", true, Some((SpaceId(2), Revision(299)))),
             entry("c", false, Some((SpaceId(1), Revision(1)))),
+            LogEntry { before: Some(Revision(0)), ..entry("d", false, None) },
+            LogEntry { before: Some(Revision(299)), ..entry("e", true, Some((SpaceId(1), Revision(1)))) },
         ];
         let mut row = CommitRow::new(Revision(300), Chain(77), Vec::new());
         for (index, entry) in (0..).zip(&entries) {

@@ -88,6 +88,10 @@ unsafe extern "C" fn open(
     // enough for the system's file with or without our header before it.
     unsafe {
         let Some(system_open) = (*system).xOpen else { return SQLITE_IOERR };
+        #[cfg(test)]
+        if flags & rusqlite::ffi::SQLITE_OPEN_WAL != 0 {
+            return faults::open(system, system_open, name, file, flags, out_flags);
+        }
         if flags & SQLITE_OPEN_MAIN_DB == 0 {
             return system_open(system, name, file, flags, out_flags);
         }
@@ -242,3 +246,92 @@ static METHODS: sqlite3_io_methods = sqlite3_io_methods {
     xFetch: None,
     xUnfetch: None,
 };
+
+/// A WAL whose syncs can be made to fail.
+#[cfg(test)]
+pub(crate) mod faults {
+    use std::cell::Cell;
+
+    use rusqlite::ffi::SQLITE_IOERR_FSYNC;
+
+    use super::*;
+
+    thread_local! {
+        /// Syncs of WALs by this thread fail, though everything is written.
+        pub(crate) static SYNC_FAILS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    type Open = unsafe extern "C" fn(
+        *mut sqlite3_vfs,
+        sqlite3_filename,
+        *mut sqlite3_file,
+        c_int,
+        *mut c_int,
+    ) -> c_int;
+
+    /// As [`super::open`] does for the database.
+    pub(super) unsafe fn open(
+        system: *mut sqlite3_vfs,
+        system_open: Open,
+        name: sqlite3_filename,
+        file: *mut sqlite3_file,
+        flags: c_int,
+        out_flags: *mut c_int,
+    ) -> c_int {
+        // SAFETY: the caller's, see there.
+        unsafe {
+            let inner = system_file(file);
+            (*inner).pMethods = ptr::null();
+            let code = system_open(system, name, inner, flags, out_flags);
+            (*file).pMethods = if (*inner).pMethods.is_null() { ptr::null() } else { &WAL_METHODS };
+            code
+        }
+    }
+
+    unsafe extern "C" fn read(
+        file: *mut sqlite3_file,
+        buffer: *mut c_void,
+        len: c_int,
+        offset: sqlite3_int64,
+    ) -> c_int {
+        pass_on!(file, xRead, buffer, len, offset)
+    }
+
+    unsafe extern "C" fn write(
+        file: *mut sqlite3_file,
+        buffer: *const c_void,
+        len: c_int,
+        offset: sqlite3_int64,
+    ) -> c_int {
+        pass_on!(file, xWrite, buffer, len, offset)
+    }
+
+    unsafe extern "C" fn sync(file: *mut sqlite3_file, flags: c_int) -> c_int {
+        if SYNC_FAILS.get() {
+            return SQLITE_IOERR_FSYNC;
+        }
+        pass_on!(file, xSync, flags)
+    }
+
+    static WAL_METHODS: sqlite3_io_methods = sqlite3_io_methods {
+        iVersion: 2,
+        xClose: Some(close),
+        xRead: Some(read),
+        xWrite: Some(write),
+        xTruncate: Some(truncate),
+        xSync: Some(sync),
+        xFileSize: Some(file_size),
+        xLock: Some(lock),
+        xUnlock: Some(unlock),
+        xCheckReservedLock: Some(check_reserved_lock),
+        xFileControl: Some(file_control),
+        xSectorSize: Some(sector_size),
+        xDeviceCharacteristics: Some(device_characteristics),
+        xShmMap: None,
+        xShmLock: None,
+        xShmBarrier: None,
+        xShmUnmap: None,
+        xFetch: None,
+        xUnfetch: None,
+    };
+}

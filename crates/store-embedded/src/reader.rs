@@ -55,6 +55,11 @@ impl Reader for ReadPool {
         Ok(!found)
     }
 
+    fn commit(&self, revision: Revision) -> Result<Vec<LogEntry>, EngineError> {
+        let borrowed = self.take()?;
+        commit(&borrowed.connection, revision)
+    }
+
     fn log(&self, after: Revision, limit: usize) -> Result<Vec<LogEntry>, EngineError> {
         let borrowed = self.take()?;
         log(&borrowed.connection, after, limit)
@@ -135,6 +140,19 @@ fn scan_range(
         }
         return Ok(found);
     }
+}
+
+fn commit(connection: &Connection, revision: Revision) -> Result<Vec<LogEntry>, EngineError> {
+    let mut statement =
+        connection.prepare_cached("SELECT entries FROM log WHERE revision = ?1").map_err(engine_error)?;
+    let mut rows = statement.query([revision_column(revision)]).map_err(engine_error)?;
+    let Some(row) = rows.next().map_err(engine_error)? else { return Ok(Vec::new()) };
+    let mut commit = Commit::open(revision, blob(row, 0)?)?;
+    let mut entries = Vec::new();
+    while let Some((entry, _)) = commit.next()? {
+        entries.push(entry);
+    }
+    Ok(entries)
 }
 
 fn log(connection: &Connection, after: Revision, limit: usize) -> Result<Vec<LogEntry>, EngineError> {

@@ -75,6 +75,9 @@ pub(crate) fn encode_plane(row: &PlaneRow) -> Vec<u8> {
         ] {
             put_number(number, out);
         }
+        if let Some(revision) = row.last_change {
+            put_number(revision.0, out);
+        }
     })
 }
 
@@ -96,6 +99,11 @@ pub(crate) fn decode_plane(id: u64, row: &[u8]) -> Result<PlaneRow, EngineError>
             },
             objects: input.number()?,
             bytes: input.number()?,
+            // Format 1 did not write it.
+            last_change: match input.end() {
+                Some(()) => None,
+                None => Some(Revision(input.number()?)),
+            },
         })
     })
 }
@@ -169,7 +177,10 @@ mod tests {
             limits: Limits { objects: 1, bytes: 2, watches: 3, ..Limits::default() },
             objects: 3,
             bytes: 4,
+            last_change: None,
         };
+        let changed = PlaneRow { last_change: Some(Revision(300)), ..plane.clone() };
+        assert_eq!(decode_plane(7, &encode_plane(&changed)).unwrap(), changed);
         let bytes = encode_plane(&plane);
         assert_eq!(decode_plane(7, &bytes).unwrap(), plane);
         assert!(decode_plane(8, &bytes).is_err());

@@ -3,6 +3,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "small numbers, made here")]
 
 mod damage;
+mod failing;
 mod forgetting;
 mod reading;
 
@@ -45,6 +46,7 @@ pub(super) fn write(space: SpaceId, revision: u64, name: &str, text: Option<&str
             name: object(name),
             deleted: text.is_none(),
             previous: None,
+            before: None,
         },
         record: text.map(record),
     }
@@ -106,6 +108,7 @@ fn everything_comes_back_after_reopening() {
         limits: Limits { objects: 10, bytes: 20, ..Limits::default() },
         objects: 1,
         bytes: 2,
+        last_change: None,
     };
     let resources =
         vec![(ResourceId(1), GroupResource::new("", "pods")), (RESOURCE, GroupResource::new("apps", "x"))];
@@ -153,6 +156,51 @@ fn everything_comes_back_after_reopening() {
     assert_eq!(reader.log(Revision(0), 1).unwrap().len(), 2, "the last revision is complete");
     assert_eq!(reader.log(Revision(1), 100).unwrap().len(), 1);
     assert_eq!(reader.log(Revision(4), 100).unwrap().len(), 0);
+}
+
+#[test]
+fn a_store_of_the_first_format_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut engine = open(directory.path());
+    // Rows without links between a plane's commits are rows of format 1.
+    put(&mut engine, 1, "a", "1");
+    engine.connection.pragma_update(None, "user_version", 1).unwrap();
+    drop(engine);
+    assert_eq!(crate::verify(directory.path()).unwrap().problems, Vec::<String>::new());
+    let mut engine = open(directory.path());
+    let mut linked = write(SPACE, 2, "b", Some("2"));
+    linked.entry.before = Some(Revision(1));
+    engine.apply(&batch(vec![linked.clone()])).unwrap();
+    let log = engine.reader().log(Revision(0), 10).unwrap();
+    assert_eq!((log[0].before, &log[1]), (None, &linked.entry));
+    let format: i64 = engine.connection.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    assert_eq!(format, 2, "an older version must not read what it does not know");
+    drop(engine);
+    assert_eq!(crate::verify(directory.path()).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_plane_s_commits_are_verified_to_be_linked() {
+    // The commit before, as two writes of two commits say it, and whether that is right.
+    for (befores, right) in
+        [([0, 1], true), ([0, 0], false), ([0, 2], false), ([1, 1], false), ([u64::MAX, 1], true)]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let mut engine = open(directory.path());
+        for (revision, before) in (1..).zip(befores) {
+            let mut writes = vec![
+                write(SPACE, revision, "a", Some(&format!("{before}"))),
+                write(SPACE, revision, "b", Some("2")),
+            ];
+            for write in &mut writes {
+                write.entry.before = (before <= revision).then_some(Revision(before));
+            }
+            engine.apply(&batch(writes)).unwrap();
+        }
+        drop(engine);
+        let problems = crate::verify(directory.path()).unwrap().problems;
+        assert_eq!(problems.is_empty(), right, "{befores:?}: {problems:?}");
+    }
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use polder_model::PlaneId;
 use polder_store::Revision;
-use polder_store::engine::{EngineError, SpaceState};
+use polder_store::engine::{EngineError, LogEntry, SpaceState};
 use rusqlite::Connection;
 
 use crate::committed;
@@ -88,11 +89,11 @@ pub fn verify(directory: &Path) -> Result<Report, OpenError> {
 fn check(connection: &Connection, report: &mut Report) -> Result<(), EngineError> {
     let pages = check_pages(connection, report);
     report.note(pages)?;
-    let spaces = check_rows(connection, report);
-    let spaces = report.note(spaces)?.unwrap_or_default();
+    let rows = check_rows(connection, report);
+    let rows = report.note(rows)?.unwrap_or_default();
     let versions = check_versions(connection, report);
     report.note(versions)?;
-    let log = check_log(connection, report, &spaces);
+    let log = check_log(connection, report, &rows);
     report.note(log)?;
     Ok(())
 }
@@ -109,9 +110,45 @@ fn check_pages(connection: &Connection, report: &mut Report) -> Result<(), Engin
     Ok(())
 }
 
-/// Checks planes, spaces and resources; returns the states of the spaces.
-fn check_rows(connection: &Connection, report: &mut Report) -> Result<HashMap<u64, SpaceState>, EngineError> {
-    let mut spaces = HashMap::new();
+/// What planes and spaces say that the log must agree with.
+#[derive(Default)]
+struct Rows {
+    spaces: HashMap<u64, SpaceState>,
+    last_changes: HashMap<PlaneId, Revision>,
+}
+
+/// The commits of each plane lead from one to the one before it, as far as the log goes back.
+struct Trails {
+    compacted: Revision,
+    /// The newest commit so far, and the one before it.
+    newest: HashMap<PlaneId, (Revision, Option<Revision>)>,
+}
+
+impl Trails {
+    /// Whether an entry names the right commit; entries come in order.
+    fn pass(&mut self, entry: &LogEntry) -> bool {
+        let expected = match self.newest.get(&entry.plane) {
+            Some((newest, before)) if *newest == entry.revision => *before,
+            Some((newest, _)) => Some(*newest),
+            None => None,
+        };
+        self.newest.insert(entry.plane, (entry.revision, expected));
+        entry.before.is_none_or(|before| self.fits(before, expected))
+    }
+
+    /// Whether this is the newest commit of a plane that has a row.
+    fn ends_with(&self, plane: PlaneId, last_change: Revision) -> bool {
+        self.fits(last_change, self.newest.get(&plane).map(|(newest, _)| *newest))
+    }
+
+    fn fits(&self, found: Revision, expected: Option<Revision>) -> bool {
+        expected.map_or(found <= self.compacted, |expected| found == expected)
+    }
+}
+
+/// Checks planes, spaces and resources.
+fn check_rows(connection: &Connection, report: &mut Report) -> Result<Rows, EngineError> {
+    let Rows { mut spaces, mut last_changes } = Rows::default();
     for table in ["planes", "spaces", "resources"] {
         let mut statement =
             connection.prepare(&format!("SELECT id, row FROM {table}")).map_err(engine_error)?;
@@ -122,7 +159,9 @@ fn check_rows(connection: &Connection, report: &mut Report) -> Result<HashMap<u6
             let checked = match table {
                 "planes" => {
                     report.planes += 1;
-                    row::decode_plane(id, bytes).map(drop)
+                    row::decode_plane(id, bytes).map(|plane| {
+                        last_changes.extend(plane.last_change.map(|revision| (plane.id, revision)));
+                    })
                 }
                 "spaces" => {
                     report.spaces += 1;
@@ -138,7 +177,7 @@ fn check_rows(connection: &Connection, report: &mut Report) -> Result<HashMap<u6
             report.note(checked)?;
         }
     }
-    Ok(spaces)
+    Ok(Rows { spaces, last_changes })
 }
 
 fn check_versions(connection: &Connection, report: &mut Report) -> Result<(), EngineError> {
@@ -159,11 +198,7 @@ fn check_versions(connection: &Connection, report: &mut Report) -> Result<(), En
 }
 
 /// Every change in the log has written the version it names, unless its space has been dropped since.
-fn check_log(
-    connection: &Connection,
-    report: &mut Report,
-    spaces: &HashMap<u64, SpaceState>,
-) -> Result<(), EngineError> {
+fn check_log(connection: &Connection, report: &mut Report, known: &Rows) -> Result<(), EngineError> {
     let mut written = connection
         .prepare("SELECT value FROM versions WHERE key = ?1 AND revision = ?2")
         .map_err(engine_error)?;
@@ -171,12 +206,19 @@ fn check_log(
         connection.prepare("SELECT revision, entries FROM log ORDER BY revision").map_err(engine_error)?;
     let mut rows = statement.query([]).map_err(engine_error)?;
     let mut key = Vec::new();
+    let mut trails = Trails { compacted: database::compacted(connection)?.revision, newest: HashMap::new() };
     while let Some(row) = rows.next().map_err(engine_error)? {
         let revision = revision(row, 0)?;
         // `History` reports rows that do not verify.
         let Ok(mut commit) = Commit::open(revision, blob(row, 1)?) else { continue };
         while let Some((entry, checksum)) = commit.next()? {
-            if matches!(spaces.get(&entry.space.0), None | Some(SpaceState::Dropped)) {
+            if !trails.pass(&entry) {
+                report.problem(format!(
+                    "commit {revision} in the log does not name the commit of plane {} before it",
+                    entry.plane
+                ));
+            }
+            if matches!(known.spaces.get(&entry.space.0), None | Some(SpaceState::Dropped)) {
                 continue;
             }
             key::encode(entry.space, entry.resource, &entry.name, &mut key)?;
@@ -193,6 +235,11 @@ fn check_log(
                     key::describe(&key)
                 ));
             }
+        }
+    }
+    for (plane, last_change) in &known.last_changes {
+        if !trails.ends_with(*plane, *last_change) {
+            report.problem(format!("plane {plane}: its newest commit is not {last_change}"));
         }
     }
     Ok(())

@@ -65,6 +65,7 @@ fn writes(seed: u64, revision: u64) -> Vec<ObjectWrite> {
         name: ObjectName::new(format!("ns-{}", name % 5), format!("name-{name}")),
         deleted,
         previous: None,
+        before: None,
     };
     names
         .into_iter()
@@ -95,6 +96,7 @@ fn batch(seed: u64, first: u64) -> Batch {
             limits: Limits::default(),
             objects: last,
             bytes: first,
+            last_change: None,
         })],
         spaces: vec![
             SpaceRow {

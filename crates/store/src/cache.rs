@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use imbl::OrdMap;
 use parking_lot::RwLock;
-use polder_model::PlaneId;
+use polder_model::{PlaneId, SmolStr};
 
 use crate::key::{ObjectName, ResourceId, Revision};
 use crate::object::StoredObject;
@@ -33,8 +33,43 @@ type CollectionKey = (PlaneId, ResourceId);
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) objects: OrdMap<ObjectName, Arc<StoredObject>>,
+    /// How many objects each namespace has.
+    counts: OrdMap<SmolStr, u64>,
     /// No change later than this is in it; it may be later than the newest one.
     pub(crate) last_change: Revision,
+}
+
+impl Snapshot {
+    fn new(objects: OrdMap<ObjectName, Arc<StoredObject>>, last_change: Revision) -> Snapshot {
+        let mut snapshot = Snapshot { objects, counts: OrdMap::new(), last_change };
+        let mut names = snapshot.objects.keys().map(|name| &name.namespace).peekable();
+        while let Some(namespace) = names.next() {
+            let mut count = 1;
+            while names.next_if_eq(&namespace).is_some() {
+                count += 1;
+            }
+            snapshot.counts.insert(namespace.clone(), count);
+        }
+        snapshot
+    }
+
+    /// How many objects there are, in all or in one namespace.
+    pub(crate) fn count(&self, namespace: Option<&str>) -> u64 {
+        match namespace {
+            Some(namespace) => self.counts.get(namespace).copied().unwrap_or(0),
+            None => self.objects.len() as u64,
+        }
+    }
+
+    fn count_change(&mut self, namespace: &SmolStr, before: bool, after: bool) {
+        let count = self.counts.get(namespace).copied().unwrap_or(0);
+        match (before, after) {
+            (false, true) => drop(self.counts.insert(namespace.clone(), count + 1)),
+            (true, false) if count > 1 => drop(self.counts.insert(namespace.clone(), count - 1)),
+            (true, false) => drop(self.counts.remove(namespace)),
+            (true, true) | (false, false) => {}
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -160,7 +195,7 @@ impl Cache {
         let Some(Slot::Loading { changes }) = shard.remove(&(plane, resource)) else { return };
         let (Some(objects), Some(changes)) = (objects, changes) else { return };
         let mut total = COLLECTION_OVERHEAD + objects.values().map(|object| weight(object)).sum::<usize>();
-        let mut snapshot = Snapshot { objects, last_change: loaded_at };
+        let mut snapshot = Snapshot::new(objects, loaded_at);
         for change in changes.into_iter().filter(|change| change.revision > loaded_at) {
             apply(&mut snapshot, &mut total, change);
         }
@@ -249,6 +284,7 @@ fn weight(object: &StoredObject) -> usize {
 }
 
 fn apply(snapshot: &mut Snapshot, bytes: &mut usize, change: CacheChange) {
+    let (namespace, after) = (change.name.namespace.clone(), change.object.is_some());
     let before = match &change.object {
         Some(object) => {
             *bytes += weight(object);
@@ -256,6 +292,7 @@ fn apply(snapshot: &mut Snapshot, bytes: &mut usize, change: CacheChange) {
         }
         None => snapshot.objects.remove(&change.name),
     };
+    snapshot.count_change(&namespace, before.is_some(), after);
     if let Some(before) = before {
         *bytes -= weight(&before);
     }

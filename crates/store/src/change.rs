@@ -99,7 +99,7 @@ pub struct Committed {
     pub plane: Option<Arc<crate::plane::Plane>>,
 }
 
-/// Why a change did not happen. Nothing of it did.
+/// Why a change did not happen. Nothing of it did, unless it is [`CommitError::Unknown`].
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
     #[error("{key} is not as expected")]
@@ -124,4 +124,10 @@ pub enum CommitError {
     Closed,
     #[error("cannot write")]
     Engine(#[source] Arc<EngineError>),
+    /// The change is there as a whole or not at all, and the next start of the store decides which.
+    #[error("it is not known whether the change was made")]
+    Unknown(#[source] Arc<EngineError>),
+    /// It is not known what became of an earlier change, so none is made after it.
+    #[error("the store takes no changes until it is opened again")]
+    Stopped,
 }

@@ -21,8 +21,12 @@ pub enum EngineError {
     /// What is on disk is not what was written.
     #[error("the store is damaged: {0}")]
     Damaged(String),
+    /// Nothing was written.
     #[error("the store failed")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// It failed so late that nobody knows whether it was written: whoever opens the store next will see.
+    #[error("it is not known whether the store was written")]
+    Unknown(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// The writing side of an engine.
@@ -30,7 +34,9 @@ pub trait Engine: Send {
     /// Everything the store keeps in memory, read at start. Verifies that the log is dense.
     fn recover(&mut self) -> Result<Recovered, EngineError>;
 
-    /// Writes a batch: all of it or nothing, durable when this returns.
+    /// Writes a batch: all of it or nothing, durable when this returns. Every error but [`EngineError::Unknown`]
+    /// promises that none of it is there, now and after a restart; the same revisions are then tried again. After
+    /// `Unknown` the engine is not written to any more.
     fn apply(&mut self, batch: &Batch) -> Result<(), EngineError>;
 
     /// Forgets versions that were already superseded at `floor`, deletions up to it that hide nothing in the spaces
@@ -61,6 +67,9 @@ pub trait Reader: Send + Sync {
 
     /// Whether a space holds no version at all.
     fn is_empty(&self, space: SpaceId) -> Result<bool, EngineError>;
+
+    /// The log entries of one commit, in order: none when it changed no object, or is forgotten.
+    fn commit(&self, revision: Revision) -> Result<Vec<LogEntry>, EngineError>;
 
     /// Log entries after a revision, in order. Several entries may share a revision; the last revision of the
     /// answer is always complete.
@@ -99,6 +108,9 @@ pub struct LogEntry {
     pub deleted: bool,
     /// The version this change replaced, if the object was there.
     pub previous: Option<(SpaceId, Revision)>,
+    /// The plane's commit before this one; revision zero when it has none. `None` in logs from before this was
+    /// written: then nobody knows.
+    pub before: Option<Revision>,
 }
 
 /// What one group commit writes. Revisions run from `first` to `last` without a hole.
@@ -140,6 +152,9 @@ pub struct PlaneRow {
     pub limits: Limits,
     pub objects: u64,
     pub bytes: u64,
+    /// The newest commit with a change of the plane; the others can be found from it by [`LogEntry::before`].
+    /// `None` in rows from before this was written.
+    pub last_change: Option<Revision>,
 }
 
 /// A space as it is stored.

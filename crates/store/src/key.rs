@@ -14,7 +14,7 @@ impl Revision {
 
     #[must_use]
     pub fn next(self) -> Revision {
-        Revision(self.0 + 1)
+        Revision(self.0.saturating_add(1))
     }
 }
 

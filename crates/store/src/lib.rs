@@ -20,12 +20,17 @@ pub mod plane;
 mod cache;
 mod committer;
 mod feed;
+mod list;
+mod read;
 mod scan;
+mod shared;
 mod store;
 
 pub use change::{Change, CommitError, Committed, Expect, ForkSource, PlaneChange, Write};
 pub use feed::{Event, Watch, WatchError, WatchScope};
 pub use key::{Key, ObjectName, ResourceId, Revision, SpaceId};
+pub use list::{Filter, ListPage, ListQuery, Remaining};
 pub use object::{Record, StoredObject};
 pub use plane::{Limits, Plane, Usage};
-pub use store::{Filter, ListPage, ListQuery, ReadError, Store, StoreOptions};
+pub use read::ReadError;
+pub use store::{Store, StoreOptions};

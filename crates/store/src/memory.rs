@@ -168,6 +168,12 @@ impl Reader for MemoryEngine {
         Ok(state.versions.range(from..).next().is_none_or(|((own, ..), _)| *own != space))
     }
 
+    fn commit(&self, revision: Revision) -> Result<Vec<LogEntry>, EngineError> {
+        let log = &self.state.read().log;
+        let from = log.partition_point(|entry| entry.revision < revision);
+        Ok(log[from..].iter().take_while(|entry| entry.revision == revision).cloned().collect())
+    }
+
     fn log(&self, after: Revision, limit: usize) -> Result<Vec<LogEntry>, EngineError> {
         let state = self.state.read();
         let from = state.log.partition_point(|entry| entry.revision <= after);

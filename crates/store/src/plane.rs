@@ -42,6 +42,7 @@ impl Plane {
 pub struct Usage {
     pub(crate) objects: AtomicU64,
     pub(crate) bytes: AtomicU64,
+    last_change: AtomicU64,
     /// Seconds since 1970 of the last request; zero after a restart until there is one.
     pub last_activity: AtomicU64,
 }
@@ -53,6 +54,16 @@ impl Usage {
 
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The newest commit that changed an object of the plane; zero when there is none, `None` when it is not known.
+    pub(crate) fn last_change(&self) -> Option<Revision> {
+        Some(Revision(self.last_change.load(Ordering::Acquire)))
+            .filter(|revision| *revision < Revision::NEWEST)
+    }
+
+    pub(crate) fn set_last_change(&self, revision: Option<Revision>) {
+        self.last_change.store(revision.unwrap_or(Revision::NEWEST).0, Ordering::Release);
     }
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crate::engine::{EngineError, Scan, Version};
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 use crate::object::StoredObject;
-use crate::store::Shared;
+use crate::shared::Shared;
 
 /// Objects read from the engine at once while listing.
-const SCAN_CHUNK_LEN: usize = 512;
+pub(crate) const SCAN_CHUNK_LEN: usize = 512;
 
 /// Objects of a stack of spaces in name order, upper spaces hiding lower ones.
 pub(crate) struct StackScan<'a> {
@@ -17,6 +17,7 @@ pub(crate) struct StackScan<'a> {
     namespace: Option<&'a str>,
     at: Revision,
     spaces: Vec<SpaceCursor>,
+    chunk_len: usize,
 }
 
 struct SpaceCursor {
@@ -37,7 +38,13 @@ impl<'a> StackScan<'a> {
         at: Revision,
     ) -> StackScan<'a> {
         let cursor = |&space| SpaceCursor { space, buffer: Vec::new(), after: after.clone(), done: false };
-        StackScan { shared, resource, namespace, at, spaces: stack.iter().map(cursor).collect() }
+        let spaces = stack.iter().map(cursor).collect();
+        StackScan { shared, resource, namespace, at, spaces, chunk_len: SCAN_CHUNK_LEN }
+    }
+
+    /// For whoever needs only a few objects.
+    pub(crate) fn set_chunk_len(&mut self, chunk_len: usize) {
+        self.chunk_len = chunk_len;
     }
 
     pub(crate) fn next(&mut self) -> Result<Option<Arc<StoredObject>>, EngineError> {
@@ -73,9 +80,9 @@ impl<'a> StackScan<'a> {
             namespace: self.namespace,
             after: cursor.after.as_ref(),
             at: self.at,
-            limit: SCAN_CHUNK_LEN,
+            limit: self.chunk_len,
         })?;
-        cursor.done = objects.len() < SCAN_CHUNK_LEN;
+        cursor.done = objects.len() < self.chunk_len;
         cursor.after = objects.last().map(|(name, _)| name.clone());
         objects.reverse();
         cursor.buffer = objects;

@@ -76,7 +76,7 @@ async fn versions_from_before_are_refused() {
     raise(&store, &before, 1_000).await;
     let raised = store.plane("moved").unwrap();
     let at = Some(raised.revision(old));
-    let query = ListQuery { resource, namespace: None, after: None, at, limit: 0, filter: None };
+    let query = ListQuery { at, ..ListQuery::all(resource) };
     let refused = store.list(&raised, query).await;
     assert!(matches!(refused, Err(ReadError::Compacted { .. })), "{refused:?}");
     let refused = store.watch(scope(), raised.revision(old));

@@ -177,8 +177,6 @@ async fn read_page(
     after: Option<ObjectName>,
     at: Revision,
 ) -> Result<ListPage, Status> {
-    // A filter that keeps everything: without one, every page would count all that follow it.
-    let filter: Option<Arc<polder_store::Filter>> = Some(Arc::new(|_: &StoredObject| true));
-    let query = ListQuery { resource, namespace: None, after, at: Some(at), limit: PAGE_LEN, filter };
+    let query = ListQuery { after, at: Some(at), limit: PAGE_LEN, ..ListQuery::all(resource) };
     registry.store.list(plane, query).await.map_err(|error| read_failed(plane, error))
 }

@@ -119,9 +119,11 @@ impl Registry {
         let mut found = HashMap::new();
         for definition in &self.builtin.definitions {
             let resource = definition.resource_id;
-            let query =
-                ListQuery { resource, namespace: None, after: None, at: None, limit: 0, filter: None };
-            let page = self.store.list(plane, query).await.map_err(|error| read_failed(plane, error))?;
+            let page = self
+                .store
+                .list(plane, ListQuery::all(resource))
+                .await
+                .map_err(|error| read_failed(plane, error))?;
             found
                 .extend(page.objects.iter().map(|object| ((resource, object.name.clone()), object.revision)));
         }

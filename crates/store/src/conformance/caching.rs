@@ -11,7 +11,7 @@ use super::world::{Seen, World, object_name, poll_once, query, record, seen, val
 use crate::change::{Change, Expect, Write};
 use crate::key::Revision;
 use crate::plane::Plane;
-use crate::store::ReadError;
+use crate::read::ReadError;
 
 /// Time enough for a read that does not wait for something.
 const A_MOMENT: Duration = Duration::from_millis(150);

@@ -29,6 +29,7 @@ fn batch(first: u64, last: u64, puts: &[Put<'_>]) -> Batch {
             name: object_name(name),
             deleted: value.is_none(),
             previous: None,
+            before: None,
         },
         record: value.map(|value| record(name, value)),
     });
@@ -185,6 +186,7 @@ pub(super) async fn log_chunks_are_whole(setup: &Setup<'_>) {
     let mut written = batch(2, 11, &all);
     for (index, write) in written.objects.iter_mut().enumerate() {
         write.entry.previous = (index % 2 == 0).then_some((ROOT, Revision(index as u64 / 7)));
+        write.entry.before = (index % 3 > 0).then_some(Revision(write.entry.revision.0 / 2));
     }
     engine.apply(&written).unwrap();
     let entries: Vec<LogEntry> = written.objects.iter().map(|write| write.entry.clone()).collect();
@@ -199,6 +201,9 @@ pub(super) async fn log_chunks_are_whole(setup: &Setup<'_>) {
                 expected.get(found.len()).is_none_or(|next| found.last().unwrap().revision < next.revision);
             assert!(whole, "log after {after}, {limit} ends within a revision");
         }
+        let expected: Vec<LogEntry> =
+            entries.iter().filter(|entry| entry.revision.0 == after).cloned().collect();
+        assert_eq!(reader.commit(Revision(after)).unwrap(), expected, "commit {after}");
     }
 }
 
@@ -218,6 +223,7 @@ pub(super) async fn rows_come_back(setup: &Setup<'_>) {
         limits: Limits { objects: 25, bytes: u64::MAX / 4, ..Limits::default() },
         objects,
         bytes: 1 << 40,
+        last_change: (objects % 2 == 0).then_some(Revision(0)),
     };
     let mut layer = space(ROOT, None);
     layer.state = SpaceState::Sealed;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use polder_model::GroupResource;
 
 use super::Setup;
-use super::probe::At;
+use super::probe::{At, Unknown};
 use super::world::{World, collect, poll_once, query, record, seen};
 use crate::change::{Change, CommitError, Committed, Expect, ForkSource, PlaneChange, Write};
 use crate::engine::EngineError;
@@ -198,4 +198,83 @@ pub(super) async fn closing_finishes_the_queue(setup: &Setup<'_>) {
     world.store.close();
     let world = world.reopen();
     world.check_values(&plane, &kept).await;
+}
+
+/// An engine that does not know whether it has written: nobody is told "failed", nothing is made on top of it, and
+/// what readers see agrees with both possible stores.
+pub(super) async fn unknown_outcomes_are_told(setup: &Setup<'_>) {
+    for unknown in [Unknown::Written, Unknown::NotWritten, Unknown::Dies] {
+        let world = setup.world();
+        let plane = world.plane("p").await;
+        world.put(&plane, "a", 1).await;
+        let start = world.put(&plane, "b", 1).await;
+        let mut watch = world.watch(&plane, start);
+        let planes = [plane.clone()];
+        let put =
+            |name: &str, value, expect| Change::put(world.pod(&plane, name), record(name, value), expect);
+        let fork = PlaneChange::Fork {
+            name: "fork".parse().unwrap(),
+            source: ForkSource::Plane(plane.id),
+            limits: Limits::default(),
+        };
+
+        let mut stopped = world.probe.stop(At::BeforeApply);
+        let mut held = Box::pin(world.store.commit(Change::default()));
+        poll_once(&mut held).await;
+        stopped.reached().await;
+        let mut queued: Vec<_> = [
+            put("a", 2, Expect::Anything),
+            put("a", 3, Expect::Absent),
+            Change { plane: Some(fork), ..Change::default() },
+        ]
+        .map(|change| Box::pin(world.store.commit(change)))
+        .into();
+        for commit in &mut queued {
+            poll_once(commit).await;
+        }
+        // The group that is held goes well, the one after it does not.
+        world.probe.lose_track(unknown, 1);
+        drop(stopped);
+        held.await.unwrap();
+        let before = visible(&world, &planes).await;
+        let mut answers = Vec::new();
+        for commit in queued {
+            answers.push(commit.await);
+        }
+        let is_unknown =
+            |answer: &Result<Committed, CommitError>| matches!(answer, Err(CommitError::Unknown(_)));
+        assert!(is_unknown(&answers[0]) && is_unknown(&answers[2]), "{unknown:?}: {answers:?}");
+        let dies = matches!(unknown, Unknown::Dies);
+        assert!(
+            matches!(&answers[1], Err(CommitError::Stopped)) || dies,
+            "{unknown:?}: what was refused did not happen in either store: {answers:?}"
+        );
+        // A committer that dies lets go of the queue last.
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while dies && world.store.is_running() && std::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(!world.store.is_running(), "{unknown:?}: somebody must restart it");
+        let later = world.store.commit(put("b", 2, Expect::Anything)).await;
+        assert!(matches!(later, Err(CommitError::Stopped | CommitError::Closed)), "{unknown:?}: {later:?}");
+        let compacted = world.store.compact(start).await;
+        assert!(matches!(compacted, Err(CommitError::Stopped | CommitError::Closed)), "{unknown:?}");
+        assert_eq!(visible(&world, &planes).await, before, "{unknown:?}: reads go on");
+        assert!(tokio::time::timeout(Duration::from_millis(20), watch.next()).await.is_err());
+        drop(watch);
+
+        // The next start decides, for all of it or nothing.
+        let world = world.reopen();
+        assert!(world.store.is_running());
+        let written = !matches!(unknown, Unknown::NotWritten);
+        world.check_values(&plane, &[("a", if written { 2 } else { 1 }), ("b", 1)]).await;
+        assert_eq!(world.store.plane("fork").is_some(), written);
+        if let Some(fork) = world.store.plane("fork") {
+            world.check_values(&fork, &[("a", 2), ("b", 1)]).await;
+        }
+        let last = world.put(&plane, "b", 2).await;
+        let events = collect(&mut world.watch(&plane, start), last).await;
+        assert_eq!(events.len(), if written { 2 } else { 1 });
+        world.check_usage(&plane).await;
+    }
 }

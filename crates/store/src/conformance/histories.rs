@@ -7,10 +7,11 @@ use tokio::task::JoinSet;
 
 use super::Setup;
 use super::world::{collect, object_name, query, record, seen};
-use crate::change::{Change, Expect};
+use crate::change::{Change, Expect, Write};
 use crate::feed::{WatchError, WatchScope};
 use crate::key::{ObjectName, Revision};
-use crate::store::{ListQuery, ReadError};
+use crate::list::{ListQuery, Remaining};
+use crate::read::ReadError;
 
 pub(super) async fn compaction_forgets_only_the_past(setup: &Setup<'_>) {
     let world = setup.world();
@@ -245,5 +246,56 @@ pub(super) async fn filters(setup: &Setup<'_>) {
         }
         let put = Change::put(world.pod(&plane, "zz"), record("zz", 0), Expect::Anything);
         world.commit(put).await;
+    }
+}
+
+/// Each page of a list knows how many follow, and all of them together read the collection a few times, not as often as
+/// there are pages.
+pub(super) async fn pages_count_once(setup: &Setup<'_>) {
+    const LEN: usize = 600;
+    let world = setup.world();
+    let plane = world.plane("p").await;
+    let key = |index: usize| world.pod(&plane, &format!("n{}/{index:03}", index % 2));
+    let write =
+        |index: usize| Write { key: key(index), record: Some(record("x", 1)), expect: Expect::Anything };
+    world.commit(Change { writes: (0..LEN).map(write).collect(), ..Change::default() }).await;
+    for namespace in [None, Some("n1")] {
+        let len = if namespace.is_some() { LEN / 2 } else { LEN };
+        let all = ListQuery { namespace: namespace.map(Into::into), limit: 20, ..query(world.pods) };
+        let scanned = world.probe.rows_scanned();
+        let mut page = world.page(&plane, all.clone()).await.unwrap();
+        let at = page.revision;
+        let mut seen = page.objects.len();
+        let mut told = Vec::new();
+        while let Some(remaining) = page.remaining {
+            told.push(remaining);
+            assert_eq!((page.more, seen + usize::try_from(remaining).unwrap()), (true, len));
+            if seen % 100 == 0 {
+                // The newest state goes on, so that pages are not read from it any more.
+                world.delete(&plane, &key(seen).name.to_string()).await;
+            }
+            let after = page.objects.last().map(|object| object.name.clone());
+            let next =
+                ListQuery { after, at: Some(at), remaining: Remaining::Before(remaining), ..all.clone() };
+            page = world.page(&plane, next).await.unwrap();
+            seen += page.objects.len();
+        }
+        assert_eq!((seen, page.more, told.len()), (len, false, len / 20 - 1));
+        let scanned = world.probe.rows_scanned() - scanned;
+        assert!(scanned < 6 * LEN, "{scanned} rows for {len} objects");
+        let newest = world.page(&plane, all.clone()).await.unwrap();
+        let whole = world.page(&plane, ListQuery { limit: 0, ..all.clone() }).await.unwrap();
+        assert_eq!(newest.remaining, Some(whole.objects.len() as u64 - 20), "counted anew after deletions");
+
+        // A number that cannot be is counted again; nobody who does not ask is told.
+        for (remaining, expected) in [
+            (Remaining::Before(0), newest.remaining),
+            (Remaining::Before(20), newest.remaining),
+            (Remaining::NotAsked, None),
+        ] {
+            let page = world.page(&plane, ListQuery { remaining, ..all.clone() }).await.unwrap();
+            assert_eq!((page.more, page.remaining), (true, expected), "{remaining:?}");
+        }
+        world.commit(Change { writes: (0..LEN).map(write).collect(), ..Change::default() }).await;
     }
 }

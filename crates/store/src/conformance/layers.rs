@@ -6,8 +6,9 @@ use super::Setup;
 use super::world::{BASE_NAMES, World, collect, object_name, query, record};
 use crate::change::{Change, CommitError, Expect, ForkSource, PlaneChange, Write};
 use crate::feed::{WatchError, WatchScope};
+use crate::list::ListQuery;
 use crate::plane::{Limits, Plane};
-use crate::store::{ListQuery, ReadError};
+use crate::read::ReadError;
 
 async fn config_names(world: &World, plane: &Arc<Plane>) -> Vec<String> {
     let page = world.page(plane, query(world.configs)).await.unwrap();

@@ -69,9 +69,10 @@ macro_rules! conformance_cases {
             commits: counters_lose_no_update, expectations, several_writes_are_one_commit, a_key_is_written_once,
                 guards, readers_never_go_back;
             watches: resume_from_every_revision, watchers_agree, slow_watchers_miss_nothing, memory_equals_log,
-                watch_from_the_future, cancelled_waits_lose_nothing, watches_end, progress_never_runs_ahead;
+                watch_from_the_future, cancelled_waits_lose_nothing, watches_end, progress_never_runs_ahead,
+                resuming_reads_only_its_plane, heavy_events_do_not_pile_up;
             histories: compaction_forgets_only_the_past, compaction_spares_the_newest, pages_are_one_state,
-                ranges_and_continuations, filters;
+                ranges_and_continuations, filters, pages_count_once;
             caching: loads_race_with_writers, reads_between_durable_and_visible, writes_during_a_load,
                 forks_during_a_read, deletion_during_a_read;
             layers: overlays_and_tombstones, forks_are_isolated, forks_in_one_commit_with_writes,
@@ -81,7 +82,7 @@ macro_rules! conformance_cases {
                 only_growth_is_refused, deleted_with_its_writes, reopening_keeps_everything,
                 another_base_for_new_planes;
             faults: a_full_disk_changes_nothing, a_failed_group_leaks_nothing, failed_compaction_is_retried,
-                closing_finishes_the_queue;
+                closing_finishes_the_queue, unknown_outcomes_are_told;
             simulation: random_operations_match_a_model;
         }
     };

@@ -10,7 +10,7 @@ use super::world::{BASE_NAMES, World, object_name, query, record, seen};
 use crate::change::{Change, CommitError, Expect, PlaneChange, Write};
 use crate::key::Revision;
 use crate::plane::{Limits, Plane};
-use crate::store::ReadError;
+use crate::read::ReadError;
 
 pub(super) async fn deletion_returns_space(setup: &Setup<'_>) {
     let world = setup.world();

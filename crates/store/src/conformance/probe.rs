@@ -2,6 +2,7 @@
 //! between two steps instead of hoping to hit it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -23,6 +24,15 @@ pub(super) enum At {
     BeforeVersion,
 }
 
+/// What an apply whose outcome is unknown has done.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Unknown {
+    Written,
+    NotWritten,
+    /// It dies, and the committer with it, after it has written.
+    Dies,
+}
+
 /// The remote control of a probed engine; survives reopening.
 #[derive(Clone, Default)]
 pub(super) struct Probe {
@@ -35,7 +45,13 @@ struct State {
     failures: Mutex<(usize, usize)>,
     /// Compactions that fail from now on.
     compactions: Mutex<usize>,
+    /// How the next apply goes wrong without saying whether it wrote.
+    unknown: Mutex<Option<(Unknown, usize)>>,
     stops: [Mutex<Option<Stop>>; 4],
+    /// Log entries read so far.
+    entries: AtomicUsize,
+    /// Objects scanned so far.
+    rows: AtomicUsize,
 }
 
 struct Stop {
@@ -66,6 +82,41 @@ impl Probe {
 
     pub(super) fn fail_compactions(&self, len: usize) {
         *self.state.compactions.lock() = len;
+    }
+
+    /// Log entries that readers have got so far.
+    pub(super) fn entries_read(&self) -> usize {
+        self.state.entries.load(Ordering::Relaxed)
+    }
+
+    /// Objects that scans have found so far.
+    pub(super) fn rows_scanned(&self) -> usize {
+        self.state.rows.load(Ordering::Relaxed)
+    }
+
+    fn count_entries(
+        &self,
+        read: impl FnOnce() -> Result<Vec<LogEntry>, EngineError>,
+    ) -> Result<Vec<LogEntry>, EngineError> {
+        let entries = read()?;
+        self.state.entries.fetch_add(entries.len(), Ordering::Relaxed);
+        Ok(entries)
+    }
+
+    /// The next apply, after `passing` others, does not know what it has done.
+    pub(super) fn lose_track(&self, unknown: Unknown, passing: usize) {
+        *self.state.unknown.lock() = Some((unknown, passing));
+    }
+
+    fn loses_track(&self) -> Option<Unknown> {
+        let mut unknown = self.state.unknown.lock();
+        match &mut *unknown {
+            Some((_, passing @ 1..)) => {
+                *passing -= 1;
+                None
+            }
+            _ => unknown.take().map(|(unknown, _)| unknown),
+        }
     }
 
     fn fails_now(&self) -> bool {
@@ -121,6 +172,13 @@ impl Engine for ProbedEngine {
         if self.probe.fails_now() {
             return Err(EngineError::Full("the probe says so".into()));
         }
+        if let Some(unknown) = self.probe.loses_track() {
+            if !matches!(unknown, Unknown::NotWritten) {
+                self.inner.apply(batch)?;
+            }
+            assert!(!matches!(unknown, Unknown::Dies), "the probe says so");
+            return Err(EngineError::Unknown("the probe says so".into()));
+        }
         let outcome = self.inner.apply(batch);
         self.probe.pass(At::AfterApply);
         outcome
@@ -163,14 +221,20 @@ impl Reader for ProbedReader {
 
     fn scan(&self, scan: &Scan<'_>) -> Result<Vec<(ObjectName, Version)>, EngineError> {
         self.probe.pass(At::BeforeScan);
-        self.inner.scan(scan)
+        let found = self.inner.scan(scan)?;
+        self.probe.state.rows.fetch_add(found.len(), Ordering::Relaxed);
+        Ok(found)
     }
 
     fn is_empty(&self, space: SpaceId) -> Result<bool, EngineError> {
         self.inner.is_empty(space)
     }
 
+    fn commit(&self, revision: Revision) -> Result<Vec<LogEntry>, EngineError> {
+        self.probe.count_entries(|| self.inner.commit(revision))
+    }
+
     fn log(&self, after: Revision, limit: usize) -> Result<Vec<LogEntry>, EngineError> {
-        self.inner.log(after, limit)
+        self.probe.count_entries(|| self.inner.log(after, limit))
     }
 }

@@ -15,9 +15,10 @@ use crate::change::{Change, CommitError, Committed, Expect, ForkSource, PlaneCha
 use crate::engine::EngineError;
 use crate::feed::{WatchError, WatchScope};
 use crate::key::{Key, ObjectName, ResourceId, Revision};
+use crate::list::ListQuery;
 use crate::object::Record;
 use crate::plane::{Limits, Plane};
-use crate::store::{ListQuery, ReadError};
+use crate::read::ReadError;
 
 const PLANES_MAX: usize = 6;
 const NAMES: [&str; 8] = ["a", "b", "default/base-a", "n/a", "n/b", "n-m/a", "n.m/a", "base-cluster"];
@@ -251,6 +252,8 @@ fn kind(error: &CommitError) -> &'static str {
         CommitError::Closed => "Closed",
         CommitError::Engine(error) if matches!(**error, EngineError::Full(_)) => "Full",
         CommitError::Engine(_) => "Engine",
+        CommitError::Unknown(_) => "Unknown",
+        CommitError::Stopped => "Stopped",
     }
 }
 
@@ -402,7 +405,7 @@ impl Simulation {
             after: after.clone(),
             at: past.then_some(at),
             limit,
-            filter: None,
+            ..query(resource)
         };
         let floor = self.model.compacted.max(self.model.planes[&id].floor);
         let page = match self.world.page(&plane, asked).await {

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use polder_model::json;
 use tokio::task::JoinSet;
 
 use super::Setup;
-use super::world::{SeenEvent, World, collect, next, record};
+use super::world::{SeenEvent, World, collect, next, record, value_of};
 use crate::change::{Change, Expect, Write};
 use crate::feed::{WatchError, WatchScope};
 use crate::key::Revision;
+use crate::object::Record;
 use crate::plane::Plane;
 
 /// A history with everything in it: several planes and resources, batches, deletions, forks, commits without
@@ -305,4 +307,97 @@ pub(super) async fn progress_never_runs_ahead(setup: &Setup<'_>) {
     let elsewhere = world.plane("elsewhere").await;
     let revision = world.put(&elsewhere, "x", 1).await;
     assert_eq!(watch.progress(), Some(revision));
+}
+
+/// Who resumes pays for the changes of the own plane, not for those of others.
+pub(super) async fn resuming_reads_only_its_plane(setup: &Setup<'_>) {
+    let world = setup.world();
+    let (plane, busy, idle) = (world.plane("p").await, world.plane("busy").await, world.plane("idle").await);
+    let start = world.store.current();
+    world.put(&plane, "a", 1).await;
+    let names: Vec<String> = (0..10).map(|index| format!("ns/{index}")).collect();
+    for round in 0..200 {
+        let write = |name: &String| Write {
+            key: world.pod(&busy, name),
+            record: Some(record(name, round)),
+            expect: Expect::Anything,
+        };
+        let mut writes: Vec<Write> = names.iter().map(write).collect();
+        if round % 20 == 0 {
+            // Several changes of the plane in a commit that is not its own alone.
+            writes.extend(["b", "c"].map(|name| Write { key: world.pod(&plane, name), ..write(&names[0]) }));
+        }
+        world.commit(Change { writes, ..Change::default() }).await;
+        if round % 50 == 25 {
+            world.fork(&plane, &format!("fork-{round}")).await;
+            world
+                .commit(Change::put(
+                    world.key(&plane, world.configs, "x"),
+                    record("x", round),
+                    Expect::Anything,
+                ))
+                .await;
+        }
+    }
+    for round in 0..150 {
+        world.put(&busy, "one", round).await;
+    }
+    let last = world.put(&plane, "end", 1).await;
+    let all = collect(&mut world.watch_everything(start), last).await;
+    let own: Vec<SeenEvent> =
+        all.into_iter().filter(|event| (event.plane, event.resource) == (plane.id, world.pods)).collect();
+    assert_eq!(own.len(), 22);
+    let world = world.reopen();
+    for (after, expected_len) in [(start, 22), (own[4].revision, 17), (own[5].revision, 15)] {
+        let read = world.probe.entries_read();
+        let events = collect(&mut world.watch(&plane, after), last).await;
+        assert_eq!(events, own[own.len() - events.len()..], "after {after}");
+        assert!(events.len().abs_diff(expected_len) <= 1, "after {after}: {}", events.len());
+        // Twice each commit: once to find it. The ten of the commits it shares with the other plane are read with it.
+        let read = world.probe.entries_read() - read;
+        assert!(read <= 2 * (10 * 12 + 4 + 2), "{read} log entries for {} events", events.len());
+    }
+    // A plane that did not change costs nothing: after a restart everybody comes back at once.
+    let read = world.probe.entries_read();
+    let mut watch = world.watch(&idle, start);
+    assert!(tokio::time::timeout(Duration::from_millis(50), watch.next()).await.is_err());
+    assert_eq!(watch.progress(), Some(world.store.current()));
+    assert_eq!(world.probe.entries_read(), read);
+}
+
+/// Watchers that do not read hold no events: memory is bounded by bytes, and everything is still delivered.
+pub(super) async fn heavy_events_do_not_pile_up(setup: &Setup<'_>) {
+    let world = setup.world();
+    let plane = world.plane("p").await;
+    let start = world.store.current();
+    let mut slow = world.watch(&plane, start);
+    let mut everything = world.watch_everything(start);
+    let heavy = |value: i64| {
+        let text = format!("{value:08}").repeat(8_000);
+        Record::encode(&json!({"metadata": {"name": "heavy"}, "value": value, "text": text}))
+    };
+    let mut weak = Vec::new();
+    let mut last = start;
+    for value in 0..60 {
+        let mut watch = world.watch(&plane, world.store.current());
+        let key = world.pod(&plane, &format!("n{}", value % 3));
+        last = world.commit(Change::put(key, heavy(value), Expect::Anything)).await;
+        weak.push(Arc::downgrade(&watch.next().await.unwrap()));
+    }
+    let alive = weak.iter().filter(|event| event.strong_count() > 0).count();
+    let fits = world.options.recent_bytes_max / (64 << 10);
+    // The newest may still be on its way out.
+    assert!(alive <= fits + 1, "{alive} events are held, {fits} fit");
+
+    // The first of them has one chunk of history now, and no more.
+    let first = slow.next().await.unwrap();
+    assert_eq!(first.revision, start.next());
+    let mut values = vec![value_of(first.new.as_ref().unwrap())];
+    while values.len() < 60 {
+        let event = slow.next().await.unwrap();
+        assert!(event.old.is_some() == (values.len() > 2), "what was replaced is told, too");
+        values.push(value_of(event.new.as_ref().unwrap()));
+    }
+    assert_eq!(values, (0..60).collect::<Vec<i64>>());
+    assert_eq!(collect(&mut everything, last).await.len(), 60);
 }

@@ -13,9 +13,11 @@ use crate::change::{Change, CommitError, Committed, Expect, ForkSource, PlaneCha
 use crate::engine::{Engine, Reader};
 use crate::feed::{Event, Watch, WatchError, WatchScope};
 use crate::key::{Key, ObjectName, ResourceId, Revision};
+use crate::list::{ListPage, ListQuery, Remaining};
 use crate::object::{Record, StoredObject};
 use crate::plane::{Limits, Plane};
-use crate::store::{ListPage, ListQuery, ReadError, Store, StoreOptions};
+use crate::read::ReadError;
+use crate::store::{Store, StoreOptions};
 
 pub(super) const BASE_DIGEST: &str = "base-one";
 pub(super) const BASE_NAMES: [&str; 3] = ["base-cluster", "default/base-a", "kube-system/base-b"];
@@ -276,7 +278,7 @@ pub(super) fn value_of(object: &StoredObject) -> i64 {
 }
 
 pub(super) fn query(resource: ResourceId) -> ListQuery {
-    ListQuery { resource, namespace: None, after: None, at: None, limit: 0, filter: None }
+    ListQuery { remaining: Remaining::Count, ..ListQuery::all(resource) }
 }
 
 pub(super) fn seen(page: &ListPage) -> Vec<Seen> {

@@ -1,0 +1,202 @@
+//! The one writer. A thread drains the queue of changes, checks each against the newest state, gives it the next
+//! revision, and commits many with one fsync. Between groups it forgets old history and removes dropped spaces.
+//!
+//! Planning works on what is visible plus what this group has already decided ([`Group`]); only when the engine has
+//! made the group durable does any of it become visible, in this order: cache, current revision, watchers, answers.
+//!
+//! # When the engine fails
+//!
+//! An engine that says why it failed has written nothing ([`EngineError`]): the group is dropped, everybody in it is
+//! told, and the next group takes the same revisions. An engine that does *not know* whether it has written (a disk
+//! that fails while it syncs, a lost connection) leaves two possible stores, and only the next start can tell which
+//! one there is. So the committer stops: the group is answered with [`CommitError::Unknown`], later changes with
+//! [`CommitError::Stopped`], chores rest, and [`is_running`](crate::Store::is_running) turns false, which fails the
+//! health checks so that the process is restarted. Reads and watches go on with what was there before the group. That
+//! is a right answer in both stores: a change whose outcome is unknown is still under way for everybody who looks, and
+//! no other change can take its revisions meanwhile.
+
+mod chores;
+mod group;
+mod layers;
+mod plan;
+mod planes;
+mod publish;
+mod recover;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use polder_model::{PlaneId, SmolStr};
+use tokio::sync::{mpsc, oneshot};
+
+use self::chores::History;
+use self::group::{Group, Space};
+use crate::change::{Change, CommitError, Committed};
+use crate::engine::{Engine, EngineError};
+use crate::key::{Revision, SpaceId};
+use crate::shared::Shared;
+
+/// Changes committed with one fsync.
+const GROUP_LEN_MAX: usize = 256;
+/// The log entries of a layer belong to no plane.
+pub(crate) const NO_PLANE: PlaneId = PlaneId(0);
+const TICK: Duration = Duration::from_secs(1);
+
+type Answer = Result<Committed, CommitError>;
+
+pub(crate) enum Job {
+    Commit {
+        change: Change,
+        reply: oneshot::Sender<Answer>,
+    },
+    Compact {
+        floor: Revision,
+        reply: oneshot::Sender<Result<(), CommitError>>,
+    },
+    /// Answers when no dropped space is left.
+    Settle {
+        reply: oneshot::Sender<()>,
+    },
+    Tick,
+    /// Nothing but a knock: the store is closing.
+    Stop,
+}
+
+/// Wakes the committer regularly, so that housekeeping happens without traffic. Ends with the store.
+pub(crate) fn start_ticks(jobs: mpsc::WeakSender<Job>) -> std::io::Result<()> {
+    std::thread::Builder::new().name("polder-tick".into()).spawn(move || {
+        loop {
+            std::thread::sleep(TICK);
+            let Some(jobs) = jobs.upgrade() else { break };
+            match jobs.try_send(Job::Tick) {
+                Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => {}
+                Err(mpsc::error::TrySendError::Closed(_)) => break,
+            }
+        }
+    })?;
+    Ok(())
+}
+
+pub(crate) struct Committer {
+    engine: Box<dyn Engine>,
+    shared: Arc<Shared>,
+    spaces: HashMap<SpaceId, Space>,
+    layers: HashMap<SmolStr, SpaceId>,
+    /// The layer every new plane stands on.
+    base: Option<SpaceId>,
+    current: Revision,
+    dropping: VecDeque<SpaceId>,
+    history: History,
+    settling: Vec<oneshot::Sender<()>>,
+    /// A chore failed: wait for the next tick before trying again.
+    chores_paused: bool,
+    /// The engine does not know what it has written.
+    stopped: bool,
+}
+
+impl Committer {
+    /// Runs until told to stop or until nobody can send any more.
+    pub(crate) fn run(mut self, mut queue: mpsc::Receiver<Job>) {
+        loop {
+            if self.shared.is_closing() {
+                // What is queued is still done; the loop ends when it is.
+                queue.close();
+            }
+            let first = if self.has_chores() {
+                match queue.try_recv() {
+                    Ok(job) => Some(job),
+                    Err(mpsc::error::TryRecvError::Empty) => {
+                        self.do_chore();
+                        continue;
+                    }
+                    Err(mpsc::error::TryRecvError::Disconnected) => None,
+                }
+            } else {
+                queue.blocking_recv()
+            };
+            let Some(first) = first else { return };
+            self.run_group(first, &mut queue);
+            // Under unbroken load the chores still get their turn, a little after each group.
+            if self.has_chores() {
+                self.do_chore();
+            }
+        }
+    }
+
+    /// Commits the first job and what waits behind it.
+    fn run_group(&mut self, first: Job, queue: &mut mpsc::Receiver<Job>) {
+        let mut group = self.new_group();
+        let mut next = Some(first);
+        let mut taken = 0;
+        while let Some(job) = next.take() {
+            match job {
+                Job::Commit { reply, .. } if self.stopped => drop(reply.send(Err(CommitError::Stopped))),
+                Job::Compact { reply, .. } if self.stopped => drop(reply.send(Err(CommitError::Stopped))),
+                Job::Commit { change, reply } => {
+                    let answer = self.plan(&mut group, &change);
+                    group.replies.push((reply, answer));
+                }
+                Job::Compact { floor, reply } => {
+                    let floor = floor.min(self.shared.current());
+                    self.history.floor = self.history.floor.max(floor);
+                    let outcome = self.compact_fully();
+                    reply.send(outcome).ok();
+                }
+                Job::Settle { reply } => self.settling.push(reply),
+                Job::Tick => self.tick(),
+                Job::Stop => {}
+            }
+            taken += 1;
+            if taken < GROUP_LEN_MAX {
+                next = queue.try_recv().ok();
+            }
+        }
+        self.finish(group).ok();
+    }
+
+    /// Makes a group durable, then visible, then answers.
+    fn finish(&mut self, mut group: Group) -> Result<(), Arc<EngineError>> {
+        let mut outcome = Ok(());
+        if group.batch.last >= group.batch.first {
+            self.write_usage(&mut group);
+            group.batch.resources = self.shared.resources.read().unstored();
+            match self.engine.apply(&group.batch) {
+                Ok(()) => self.publish(&mut group),
+                Err(error) => {
+                    tracing::error!(error = %chain(&error), "a group of commits failed");
+                    if matches!(error, EngineError::Unknown(_)) {
+                        tracing::error!("no change is taken any more: the server must be restarted");
+                        self.stopped = true;
+                        self.shared.set_stopped();
+                    }
+                    outcome = Err(Arc::new(error));
+                }
+            }
+        }
+        for (reply, answer) in group.replies {
+            // A refusal may be due to a change of this group that has not happened either.
+            let answer = match &outcome {
+                Err(error) if !self.stopped => Err(CommitError::Engine(error.clone())),
+                Err(error) if answer.is_ok() => Err(CommitError::Unknown(error.clone())),
+                Err(_) => Err(CommitError::Stopped),
+                Ok(()) => answer,
+            };
+            reply.send(answer).ok();
+        }
+        outcome
+    }
+}
+
+/// An error with its causes, for the one place that logs it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,157 @@
+//! From what an engine remembers to a committer that can go on, and the base layer new planes stand on.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use hashbrown::HashMap;
+use polder_model::{PlaneId, PlaneName, SmolStr};
+
+use super::chores::History;
+use super::group::Space;
+use super::layers::{STACK_LEN_MAX, space_id};
+use super::{Committer, NO_PLANE};
+use crate::engine::{Engine, EngineError, LogEntry, ObjectWrite, PlaneRow, Recovered, SpaceRow, SpaceState};
+use crate::key::{ObjectName, ResourceId, SpaceId};
+use crate::object::Record;
+use crate::plane::{Limits, Plane, Usage};
+use crate::shared::Shared;
+use crate::store::StoreOptions;
+
+impl Committer {
+    pub(crate) fn new(
+        engine: Box<dyn Engine>,
+        shared: Arc<Shared>,
+        options: &StoreOptions,
+        recovered: Recovered,
+    ) -> Result<Committer, EngineError> {
+        let mut committer = Committer {
+            engine,
+            shared,
+            spaces: HashMap::with_capacity(recovered.spaces.len()),
+            layers: HashMap::new(),
+            base: None,
+            current: recovered.current,
+            dropping: VecDeque::new(),
+            history: History {
+                marks: VecDeque::from([(Instant::now(), recovered.current)]),
+                keep: options.history,
+                len_min: options.history_len_min,
+                floor: recovered.compacted,
+                compacted: recovered.compacted,
+            },
+            settling: Vec::new(),
+            chores_paused: false,
+            stopped: false,
+        };
+        for row in recovered.spaces {
+            if row.state == SpaceState::Dropped {
+                committer.dropping.push_back(row.id);
+            } else {
+                if !row.layer.is_empty() {
+                    committer.layers.insert(row.layer.clone(), row.id);
+                }
+                committer.spaces.insert(row.id, Space { row, children: 0 });
+            }
+        }
+        let parents: Vec<SpaceId> = committer.spaces.values().filter_map(|space| space.row.parent).collect();
+        for parent in parents {
+            let space = committer.spaces.get_mut(&parent);
+            let space =
+                space.ok_or_else(|| EngineError::Damaged(format!("layer {} is missing", parent.0)))?;
+            space.children += 1;
+        }
+        for row in recovered.planes {
+            let plane = committer.plane_from_row(row)?;
+            committer.shared.planes.write().insert(Arc::new(plane));
+        }
+        Ok(committer)
+    }
+
+    fn plane_from_row(&self, row: PlaneRow) -> Result<Plane, EngineError> {
+        let damaged = |what: &str| EngineError::Damaged(format!("plane {:?}: {what}", row.name));
+        let name: PlaneName = row.name.parse().map_err(|_| damaged("bad name"))?;
+        let mut stack = Vec::new();
+        let mut next = Some(row.space);
+        while let Some(id) = next {
+            let space = self.spaces.get(&id).ok_or_else(|| damaged("a layer is missing"))?;
+            if stack.len() > STACK_LEN_MAX {
+                return Err(damaged("its layers form a loop"));
+            }
+            stack.push(id);
+            next = space.row.parent;
+        }
+        let usage = Usage::default();
+        usage.objects.store(row.objects, Ordering::Relaxed);
+        usage.bytes.store(row.bytes, Ordering::Relaxed);
+        usage.set_last_change(row.last_change);
+        Ok(Plane {
+            id: row.id,
+            name,
+            stack: stack.into(),
+            floor: row.floor,
+            version_offset: row.version_offset,
+            limits: row.limits,
+            usage: Arc::new(usage),
+        })
+    }
+
+    /// Makes the base layer and the core plane when they are missing.
+    pub(crate) fn ensure_base(
+        &mut self,
+        digest: &str,
+        objects: impl FnOnce() -> Vec<(ResourceId, ObjectName, Record)>,
+    ) -> Result<(), EngineError> {
+        self.base = self.spaces.values().find(|space| space.row.digest == digest).map(|space| space.row.id);
+        let mut group = self.new_group();
+        if self.base.is_none() {
+            let objects = objects();
+            let revision = self.next_revision(&group);
+            let row = SpaceRow {
+                id: space_id(revision, 0),
+                parent: None,
+                state: SpaceState::Sealed,
+                digest: SmolStr::new(digest),
+                layer: SmolStr::default(),
+                objects: objects.len() as u64,
+                bytes: objects.iter().map(|(_, _, record)| record.len() as u64).sum(),
+            };
+            for (resource, name, record) in objects {
+                let (space, plane) = (row.id, NO_PLANE);
+                let entry = LogEntry {
+                    revision,
+                    plane,
+                    space,
+                    resource,
+                    name,
+                    deleted: false,
+                    previous: None,
+                    before: None,
+                };
+                group.batch.objects.push(ObjectWrite { entry, record: Some(record) });
+            }
+            group.batch.last = revision;
+            self.base = Some(row.id);
+            group.put_space(Space { row, children: 0 });
+        }
+        if self.shared.planes.read().by_id.get(&PlaneId::CORE).is_none() {
+            let revision = self.next_revision(&group);
+            let parent = self.base;
+            self.add_plane(
+                &mut group,
+                PlaneId::CORE,
+                PlaneName::CORE,
+                parent,
+                Limits::default(),
+                0,
+                revision,
+            );
+            group.batch.last = revision;
+        }
+        if group.batch.last >= group.batch.first {
+            self.finish(group).map_err(|error| EngineError::Failed(Box::new(error)))?;
+        }
+        Ok(())
+    }
+}

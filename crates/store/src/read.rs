@@ -1,0 +1,129 @@
+//! Reading from the engine through a plane's stack, at a revision that is still kept, and loading hot collections.
+
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use polder_model::PlaneId;
+
+use crate::cache::Snapshot;
+use crate::engine::EngineError;
+use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
+use crate::object::StoredObject;
+use crate::plane::Plane;
+use crate::scan::StackScan;
+use crate::shared::Shared;
+
+/// Why a read failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("revision {at} has been compacted; the oldest kept is after {compacted}")]
+    Compacted { at: Revision, compacted: Revision },
+    #[error("revision {at} is in the future; the newest is {current}")]
+    Future { at: Revision, current: Revision },
+    #[error("cannot read")]
+    Engine(#[from] EngineError),
+    #[error("the plane is gone")]
+    NoPlane,
+    #[error("the server stops")]
+    Closed,
+}
+
+impl Shared {
+    /// The plane as it is now: a caller's value may be from before a fork, when other spaces made it up.
+    pub(crate) fn plane_now(&self, plane: PlaneId) -> Result<Arc<Plane>, ReadError> {
+        self.planes.read().by_id.get(&plane).cloned().ok_or(ReadError::NoPlane)
+    }
+
+    /// Waits until a commit that a reader has found in the cache is visible to all: reads never go back. That is
+    /// in a moment, because the commit is durable already.
+    pub(crate) async fn visible(&self, revision: Revision) {
+        if self.current() < revision {
+            self.current.subscribe().wait_for(|current| *current >= revision.0).await.ok();
+        }
+    }
+
+    /// Reads the newest visible state of a plane from the engine.
+    pub(crate) fn at_current<T>(
+        &self,
+        plane: PlaneId,
+        read: impl Fn(&Plane, Revision) -> Result<T, EngineError>,
+    ) -> Result<T, ReadError> {
+        loop {
+            // The revision before the plane: a fork in between gives the plane one more space, which then hides
+            // nothing; the other way around, what is written to that space would be missed.
+            let at = self.current();
+            let answer = read(&*self.plane_now(plane)?, at)?;
+            // Checked after reading: what was read counts only if it was not being removed meanwhile. The plane
+            // may be gone; history may be gone too, but then there is a newer state.
+            if self.check_kept(&*self.plane_now(plane)?, at).is_ok() {
+                return Ok(answer);
+            }
+        }
+    }
+
+    pub(crate) fn check_kept(&self, plane: &Plane, at: Revision) -> Result<(), ReadError> {
+        let compacted = self.compacted().max(plane.floor);
+        if at < compacted { Err(ReadError::Compacted { at, compacted }) } else { Ok(()) }
+    }
+
+    /// Looks an object up through a stack of spaces; the first space that knows it decides.
+    pub(crate) fn find(
+        &self,
+        stack: &[SpaceId],
+        resource: ResourceId,
+        name: &ObjectName,
+        at: Revision,
+    ) -> Result<Option<Arc<StoredObject>>, EngineError> {
+        for &space in stack {
+            if let Some(version) = self.reader.version(space, resource, name, at)? {
+                let (name, revision) = (name.clone(), version.revision);
+                return Ok(version
+                    .record
+                    .map(|record| Arc::new(StoredObject { name, revision, space, record })));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Brings a collection into the cache, unless it is too large or somebody else is at it.
+    pub(crate) fn load(&self, plane: PlaneId, resource: ResourceId) -> Option<Snapshot> {
+        if !self.cache.begin_load(plane, resource) {
+            return self.cache.snapshot(plane, resource);
+        }
+        // Read after the load began: later changes are kept aside. Should some of them be compacted away before
+        // the scan gets there, they are still applied on top of it. The plane comes after the revision, so that
+        // its stack has every space written up to it.
+        let at = self.applied();
+        let objects = match self.plane_now(plane) {
+            Ok(plane) => self.load_objects(&plane, resource, at),
+            Err(_) => None,
+        };
+        // A plane deleted meanwhile was perhaps read while it was being removed.
+        let objects = objects.filter(|_| self.plane_now(plane).is_ok());
+        self.cache.end_load(plane, resource, objects, at);
+        self.cache.snapshot(plane, resource)
+    }
+
+    /// A whole collection, unless it is too large for the cache or cannot be read.
+    pub(crate) fn load_objects(
+        &self,
+        plane: &Plane,
+        resource: ResourceId,
+        at: Revision,
+    ) -> Option<OrdMap<ObjectName, Arc<StoredObject>>> {
+        let mut left = self.cache.collection_bytes_max();
+        let mut objects = OrdMap::new();
+        let mut scan = StackScan::new(self, &plane.stack, resource, None, None, at);
+        while let Some(object) = scan.next().ok()? {
+            left = left.checked_sub(object.record.len())?;
+            objects.insert(object.name.clone(), object);
+        }
+        Some(objects)
+    }
+}
+
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
+) -> Result<T, ReadError> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| ReadError::Closed)?
+}
