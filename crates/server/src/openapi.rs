@@ -2,6 +2,7 @@
 //! catalog, so that planes with the same kinds share them.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -9,7 +10,7 @@ use http::{HeaderMap, Response, StatusCode};
 use parking_lot::Mutex;
 use polder_machinery::schema::gnostic;
 use polder_machinery::schema::openapi::{
-    PublishedResource, PublishedSchema, PublishedSubresource, v2_document, v3_document,
+    PublishedResource, PublishedSchema, PublishedSubresource, SOURCES, v2_document, v3_document,
 };
 use polder_machinery::schema::table::builtin;
 use polder_model::{GroupVersion, Object, Value, json};
@@ -131,14 +132,22 @@ fn v3_path(group_version: &GroupVersion) -> String {
     }
 }
 
-/// Changes whenever the document may: built-in groups with the program, groups with custom kinds with the catalog.
+/// The program, as far as documents depend on it. Clients keep documents by their hash for good, so two builds of
+/// one version that describe a field differently must not share it.
+static PROGRAM: LazyLock<String> = LazyLock::new(|| {
+    let mut digest = Sha512::new_with_prefix(env!("CARGO_PKG_VERSION"));
+    SOURCES.iter().for_each(|source| digest.update(source));
+    hex(&digest.finalize())
+});
+
+/// Changes whenever the document may: built-in groups with the program, groups with custom kinds also with the catalog.
 fn v3_hash(catalog: &Catalog, group_version: &GroupVersion) -> String {
     let custom = catalog
         .definitions
         .iter()
         .any(|definition| definition.is_custom() && definition.group == group_version.group);
-    let source = if custom { catalog.digest.as_str() } else { env!("CARGO_PKG_VERSION") };
-    hex(&Sha512::digest(format!("{group_version} {source}").as_bytes()))
+    let own = if custom { catalog.digest.as_str() } else { "" };
+    hex(&Sha512::digest(format!("{group_version} {} {own}", *PROGRAM).as_bytes()))
 }
 
 fn published(catalog: &Catalog, only: Option<&GroupVersion>) -> Vec<PublishedResource> {

@@ -7,6 +7,7 @@
 
 pub mod coerce;
 pub mod default;
+mod descriptions;
 pub mod embedded;
 pub mod formats;
 pub mod gnostic;

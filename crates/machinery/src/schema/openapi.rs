@@ -7,16 +7,18 @@
 
 mod custom;
 mod definitions;
-mod descriptions;
 mod paths;
 
 use std::sync::Arc;
 
 use polder_model::{GroupVersion, GroupVersionKind, Object, SmolStr, Value, format_smolstr, json};
 
-use super::Schema;
-use super::table::{BuiltinResource, BuiltinTypes};
+use super::table::{self, BuiltinResource, BuiltinTypes};
+use super::{Schema, descriptions};
 use definitions::Definitions;
+
+/// What documents of built-in kinds are made from: when these texts change, so do the documents.
+pub const SOURCES: [&str; 3] = [table::TABLE, table::DEFAULTS, descriptions::TEXT];
 
 /// A resource to publish.
 #[derive(Clone, Debug)]

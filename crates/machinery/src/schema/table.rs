@@ -36,8 +36,8 @@ use polder_model::{GroupVersion, GroupVersionKind, SmolStr};
 use super::{Arena, NodeId, Schema};
 use crate::protobuf::{Layout, MessageRef};
 
-const TABLE: &str = include_str!("kubernetes-1.35.txt");
-const DEFAULTS: &str = include_str!("defaults.txt");
+pub(super) const TABLE: &str = include_str!("kubernetes-1.35.txt");
+pub(super) const DEFAULTS: &str = include_str!("defaults.txt");
 
 /// The types and resources this program was built with.
 pub fn builtin() -> &'static BuiltinTypes {

@@ -179,13 +179,43 @@ fn config(kubectl: &Kubectl) {
         assert!(resources.lines().any(|one| one.starts_with(line)), "{line} {resources}");
     }
     kubectl.contains("api-versions", "apps/v1\n");
-    kubectl.contains("explain pods.spec.containers", "image");
-    kubectl.contains("explain deployment.spec.strategy.type", "type");
+    explain(kubectl);
     kubectl.contains("version", "v1.35");
     kubectl.contains("auth can-i create pods", "yes");
     kubectl.contains("delete namespace team --timeout=30s", "namespace \"team\" deleted");
     kubectl.fails("get configmap c -n team", "not found");
     kubectl.fails("create configmap Bad", "Invalid value");
+}
+
+/// Built-in kinds have descriptions: of kinds, of fields that are plain, and of fields that refer to another type.
+fn explain(kubectl: &Kubectl) {
+    let check = |path: &str, expected: &[&str]| {
+        // kubectl breaks lines where it likes.
+        let shown = kubectl.ok(&format!("explain {path}"));
+        let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        for text in expected {
+            assert!(words.contains(text), "explain {path} lacks {text:?}:\n{shown}");
+        }
+    };
+    check("pods", &["The smallest thing that runs:", "What runs, and what it needs.", "APIVersion defines"]);
+    check(
+        "pods.spec.containers",
+        &[
+            "The containers; at least one.",
+            "The container image, such as",
+            "Asked again and again; when it fails",
+        ],
+    );
+    check("deployment.spec", &["Number of pods wanted. Default: 1.", "How old pods give way to new ones."]);
+    check("deployment.spec.strategy.type", &["RollingUpdate (default) replaces pods a few at a time"]);
+    check(
+        "pod.spec.containers.livenessProbe.httpGet",
+        &["Sends an HTTP request.", "Path to ask for. Default: /."],
+    );
+    check("pods.spec.volumes.emptyDir.sizeLimit", &["Most it may hold; more gets the pod evicted."]);
+    check("networkpolicies.spec.podSelector", &["Pods it is about, in the same namespace."]);
+    check("deployment.metadata.labels", &["Names and values by which objects are grouped"]);
+    kubectl.contains("explain deployment.spec --recursive", "maxSurge");
 }
 
 /// A new kind: served, explained, listed and written.
@@ -219,6 +249,8 @@ fn custom(kubectl: &Kubectl) {
 /// Planes are objects of the core plane.
 fn provider(kubectl: &Kubectl) {
     kubectl.contains("get planes", "acme");
+    kubectl.contains("explain planes", "A control plane of a tenant");
+    kubectl.contains("explain layer.spec.plane", "The plane whose present state is sealed.");
     kubectl.contains("get pl globex -o yaml", "phase: Ready");
     kubectl.reads(
         "apply -f -",

@@ -54,14 +54,14 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
 pub(super) fn schema() -> Value {
     parse_schema(
         r#"{
-        "type": "object",
+        "type": "object", "description": "The state of a plane at one moment, kept as it was. Planes can begin from it: spec.forkFrom: layer/<name>.",
         "properties": {
             "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
-            "spec": {"type": "object", "required": ["plane"], "properties": {
+            "spec": {"type": "object", "required": ["plane"], "description": "Which plane was sealed, and what the layer is called.", "properties": {
                 "plane": {"type": "string", "description": "The plane whose present state is sealed. Cannot be changed."},
                 "displayName": {"type": "string", "maxLength": 256, "description": "What people call the layer."}
             }},
-            "status": {"type": "object", "properties": {
+            "status": {"type": "object", "description": "What the layer holds. Written by the server.", "properties": {
                 "phase": {"type": "string", "description": "Pending, Sealed or Deleting."},
                 "conditions": CONDITIONS,
                 "sealedAt": {"type": "string", "format": "date-time", "description": "When it was sealed."},
@@ -96,6 +96,11 @@ mod tests {
                 &[r#"spec.plane: Invalid value: "b": field is immutable"#],
             )],
         );
+    }
+
+    #[test]
+    fn every_field_is_described() {
+        super::super::plane::check_described(&schema(), "layer");
     }
 
     #[test]

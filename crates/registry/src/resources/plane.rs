@@ -114,13 +114,13 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
 pub(super) fn schema() -> Value {
     parse_schema(
         r#"{
-        "type": "object",
+        "type": "object", "description": "A control plane of a tenant: a Kubernetes API of its own, apart from all others. Deleting it deletes everything inside.",
         "properties": {
             "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
-            "spec": {"type": "object", "properties": {
+            "spec": {"type": "object", "description": "Where the plane begins, what it is called and what it may use.", "properties": {
                 "forkFrom": {"type": "string", "description": "Where the plane begins: the name of a plane, or layer/ and the name of a Layer. Empty: a new plane. Cannot be changed."},
                 "displayName": {"type": "string", "maxLength": 256, "description": "What people call the plane."},
-                "limits": {"type": "object", "description": "What the plane may use; a missing limit is the server's default.", "properties": {
+                "limits": {"type": "object", "description": "What the plane may use; a limit that is missing or zero is the server's default.", "properties": {
                     "objects": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many objects it may hold."},
                     "storedBytes": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many bytes its objects may take."},
                     "objectBytes": {"type": "integer", "format": "int64", "minimum": 0, "description": "How large one object may be."},
@@ -129,7 +129,7 @@ pub(super) fn schema() -> Value {
                     "requestsPerSecond": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many requests may start in a second."}
                 }}
             }},
-            "status": {"type": "object", "properties": {
+            "status": {"type": "object", "description": "How the plane is doing. Written by the server.", "properties": {
                 "phase": {"type": "string", "description": "Pending, Ready or Deleting."},
                 "conditions": CONDITIONS,
                 "url": {"type": "string", "description": "Where the plane is served."},
@@ -145,18 +145,40 @@ pub(super) fn schema() -> Value {
 /// Reads a schema of ours; `CONDITIONS` stands for a list of conditions.
 pub(super) fn parse_schema(text: &str) -> Value {
     const CONDITIONS: &str = r#"{"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
+        "description": "Aspects of its state, for kubectl wait and other programs.",
         "items": {"type": "object", "required": ["type", "status", "lastTransitionTime", "reason", "message"], "properties": {
-            "type": {"type": "string"}, "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-            "lastTransitionTime": {"type": "string", "format": "date-time"}, "reason": {"type": "string"},
-            "message": {"type": "string"}, "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0}}}}"#;
+            "type": {"type": "string", "description": "Which aspect this is about, such as Ready."},
+            "status": {"type": "string", "enum": ["True", "False", "Unknown"], "description": "True, False or Unknown."},
+            "lastTransitionTime": {"type": "string", "format": "date-time", "description": "When status last changed."},
+            "reason": {"type": "string", "description": "Why it is so, as one CamelCase word."},
+            "message": {"type": "string", "description": "Explanation for people; may be empty."},
+            "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0, "description": "The metadata.generation this was judged by."}}}}"#;
     let text = text.replace("CONDITIONS", CONDITIONS);
     Value::parse(text.as_bytes()).expect("our own schemas are JSON; a test parses each")
+}
+
+/// Every member that only this kind has says what it is for: `kubectl explain` shows it.
+#[cfg(test)]
+pub(super) fn check_described(schema: &Value, path: &str) {
+    assert!(schema.str_at(&["description"]).is_some(), "nothing describes {path}");
+    let places = [schema, schema.get("items").unwrap_or(&Value::Null)];
+    let properties = places.iter().filter_map(|place| place.get("properties").and_then(Value::as_object));
+    for (name, inner) in properties.flat_map(|properties| properties.iter()) {
+        if !["apiVersion", "kind", "metadata"].contains(&name.as_str()) {
+            check_described(inner, &format!("{path}.{name}"));
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::rows::{check, check_cells, check_update, errors};
     use super::*;
+
+    #[test]
+    fn every_field_is_described() {
+        check_described(&schema(), "plane");
+    }
 
     #[test]
     fn specs() {

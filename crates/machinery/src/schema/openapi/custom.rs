@@ -8,8 +8,8 @@ use polder_model::{GroupVersionKind, Object, Value, json};
 use super::definitions::{
     Definitions, Extend as _, LIST_META, OBJECT_META, attributes_add, kind_value, strings,
 };
-use super::{Dialect, PublishedResource, descriptions};
-use crate::schema::{Checks, Kind, NodeRef};
+use super::{Dialect, PublishedResource};
+use crate::schema::{Checks, Kind, NodeRef, descriptions};
 
 /// Members of a schema that hold further schemas by name, as a list, and directly.
 const SCHEMAS_BY_NAME: [&str; 1] = ["properties"];
@@ -55,7 +55,7 @@ pub(super) fn list_definition(resource: &PublishedResource, definitions: &mut De
             "apiVersion": {"type": "string", "description": (descriptions::API_VERSION)},
             "kind": {"type": "string", "description": (descriptions::KIND)},
             "metadata": metadata,
-            "items": {"type": "array", "items": items}
+            "items": {"type": "array", "items": items, "description": (descriptions::LIST_ITEMS)}
         },
         "x-kubernetes-group-version-kind": [(kind_value(&kind))]
     })

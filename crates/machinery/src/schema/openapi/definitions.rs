@@ -6,9 +6,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use polder_model::{GroupVersionKind, Object, SmolStr, Value, format_smolstr, json};
 
-use super::{Dialect, PublishedResource, PublishedSchema, custom, descriptions};
+use super::{Dialect, PublishedResource, PublishedSchema, custom};
 use crate::schema::table::{BuiltinTypes, TypeKind};
-use crate::schema::{Kind, ListType, Node, NodeRef};
+use crate::schema::{Kind, ListType, Node, NodeRef, descriptions};
 
 pub(super) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 pub(super) const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
@@ -92,6 +92,9 @@ impl<'a> Definitions<'a> {
             Kind::Object => self.structure(type_name, node),
             kind => scalar(kind, node.get(), self.dialect),
         };
+        if let Some(text) = descriptions::builtin().type_text(type_name, types.kind(type_name)) {
+            object.insert("description", text.as_ref());
+        }
         let kinds = kinds(types, type_name);
         if !kinds.is_empty() {
             object.insert("x-kubernetes-group-version-kind", kinds);
@@ -101,16 +104,10 @@ impl<'a> Definitions<'a> {
 
     fn structure(&mut self, type_name: &str, node: NodeRef<'_>) -> Object {
         let own = node.get();
-        let is_kind = !matches!(self.types.kind(type_name), None | Some(TypeKind::None));
+        let kind = self.types.kind(type_name);
         let mut properties = Vec::with_capacity(own.properties.len());
         for (name, id) in &own.properties {
-            let description = match name.as_str() {
-                "apiVersion" if is_kind => Some(descriptions::API_VERSION),
-                "kind" if is_kind => Some(descriptions::KIND),
-                "metadata" if is_kind && type_name.ends_with("List") => Some(descriptions::LIST_METADATA),
-                "metadata" if is_kind => Some(descriptions::METADATA),
-                name => descriptions::field(type_name, name),
-            };
+            let description = descriptions::builtin().field_text(type_name, kind, name);
             properties.push((name.clone(), self.place(node.at(*id), description).into()));
         }
         let mut object = Object::new();

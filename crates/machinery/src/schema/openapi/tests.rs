@@ -57,17 +57,32 @@ fn v3_documents_of_builtin_kinds() {
     let document = v3_document(builtin(), &GroupVersion::new("apps", "v1"), &builtin_resources());
     let spec = ["components", "schemas", "io.k8s.api.apps.v1.DeploymentSpec", "properties"];
     let at = |name: &'static str| [spec[0], spec[1], spec[2], spec[3], name];
-    check(&document, &at("replicas"), r#"{"default":1,"format":"int32","type":"integer"}"#);
+    check(
+        &document,
+        &at("replicas"),
+        r#"{"default":1,"description":"Number of pods wanted. Default: 1. Leave it out when an autoscaler decides.","format":"int32","type":"integer"}"#,
+    );
+    // Words beside `$ref` are ignored, so they go around it.
     check(
         &document,
         &at("strategy"),
-        r##"{"allOf":[{"$ref":"#/components/schemas/io.k8s.api.apps.v1.DeploymentStrategy"}],"default":{},"x-kubernetes-patch-strategy":"retainKeys"}"##,
+        r##"{"allOf":[{"$ref":"#/components/schemas/io.k8s.api.apps.v1.DeploymentStrategy"}],"default":{},"description":"How old pods give way to new ones.","x-kubernetes-patch-strategy":"retainKeys"}"##,
+    );
+    check(
+        &document,
+        &[spec[0], spec[1], spec[2], "description"],
+        r#""What a Deployment runs and how it rolls out.""#,
+    );
+    check(
+        &document,
+        &[spec[0], spec[1], "io.k8s.api.apps.v1.DeploymentList", "description"],
+        r#""A list of Deployment objects.""#,
     );
     let schemas = ["components", "schemas"];
     check(
         &document,
         &[schemas[0], schemas[1], "io.k8s.apimachinery.pkg.util.intstr.IntOrString"],
-        r#"{"format":"int-or-string","oneOf":[{"type":"integer"},{"type":"string"}]}"#,
+        r#"{"description":"A whole number, or text: a percentage such as 25%, or the name of a port.","format":"int-or-string","oneOf":[{"type":"integer"},{"type":"string"}]}"#,
     );
     check(
         &document,
@@ -95,12 +110,12 @@ fn v2_document_of_builtin_kinds() {
     check(
         &document,
         &[pod_spec[0], pod_spec[1], pod_spec[2], "containers"],
-        r##"{"items":{"$ref":"#/definitions/io.k8s.api.core.v1.Container"},"type":"array","x-kubernetes-list-map-keys":["name"],"x-kubernetes-list-type":"map","x-kubernetes-patch-merge-key":"name","x-kubernetes-patch-strategy":"merge"}"##,
+        r##"{"description":"The containers; at least one. They start together. None can be added or removed later.","items":{"$ref":"#/definitions/io.k8s.api.core.v1.Container"},"type":"array","x-kubernetes-list-map-keys":["name"],"x-kubernetes-list-type":"map","x-kubernetes-patch-merge-key":"name","x-kubernetes-patch-strategy":"merge"}"##,
     );
     check(
         &document,
         &["definitions", "io.k8s.api.core.v1.PersistentVolumeSpec", "properties", "claimRef"],
-        r##"{"$ref":"#/definitions/io.k8s.api.core.v1.ObjectReference","x-kubernetes-map-type":"granular"}"##,
+        r##"{"$ref":"#/definitions/io.k8s.api.core.v1.ObjectReference","description":"The claim it is bound to. Set it to reserve the volume for a claim; the claim must agree.","x-kubernetes-map-type":"granular"}"##,
     );
     let mut defaults = Vec::new();
     collect(document.get("definitions").unwrap(), "default", &mut defaults);
