@@ -96,7 +96,7 @@ fn cells(object: &Value, print: &Print) -> Vec<Value> {
         cells::name(object),
         cells::age(object, print),
         signer.into(),
-        cells::text(object, &["spec", "username"], ""),
+        cells::text(object, &["spec", "username"]),
         duration.into(),
         condition(object).into(),
     ]

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::{resource_names, rules};
+use super::{checks, resource_names};
 
 /// Checks a container of any list. `volumes` are the pod's volume names.
 pub(super) fn validate(
@@ -13,17 +13,17 @@ pub(super) fn validate(
     path: &FieldPath<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    rules::name_label(container, path, errors);
-    if rules::text(container, "image").is_empty() {
+    checks::name_label(container, path, errors);
+    if checks::text(container, "image").is_empty() {
         errors.push(FieldError::required(path.member("image"), ""));
     }
     let termination = ["File", "FallbackToLogsOnError"];
-    rules::one_of(container, "terminationMessagePolicy", &termination, path, errors);
+    checks::one_of_required(container, "terminationMessagePolicy", &termination, path, errors);
     ports(container, &path.member("ports"), errors);
     env(container, &path.member("env"), errors);
     env_from(container, &path.member("envFrom"), errors);
     mounts(container, volumes, &path.member("volumeMounts"), errors);
-    rules::one_of(container, "imagePullPolicy", &["Always", "IfNotPresent", "Never"], path, errors);
+    checks::one_of_required(container, "imagePullPolicy", &["Always", "IfNotPresent", "Never"], path, errors);
     if let Some(resources) = container.get("resources") {
         resource_names::requirements(resources, &path.member("resources"), errors);
     }
@@ -43,7 +43,7 @@ pub(super) fn validate_handlers(container: &Value, path: &FieldPath<'_>, errors:
         }
     }
     for key in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        let Some(probe) = rules::some(container, key) else { continue };
+        let Some(probe) = checks::some(container, key) else { continue };
         let path = path.member(key);
         handler_rules(probe, &path, errors);
         let numbers = [
@@ -53,7 +53,7 @@ pub(super) fn validate_handlers(container: &Value, path: &FieldPath<'_>, errors:
             "successThreshold",
             "failureThreshold",
         ];
-        rules::not_negative(probe, &numbers, &path, errors);
+        checks::not_negative(probe, &numbers, &path, errors);
         let grace = probe.get("terminationGracePeriodSeconds").and_then(Value::as_i64);
         let grace_path = path.member("terminationGracePeriodSeconds");
         if let Some(grace) = grace.filter(|grace| *grace <= 0) {
@@ -75,7 +75,7 @@ pub(super) fn validate_handlers(container: &Value, path: &FieldPath<'_>, errors:
 fn handler_rules(handler: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let mut found = false;
     for kind in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
-        let Some(action) = rules::some(handler, kind) else { continue };
+        let Some(action) = checks::some(handler, kind) else { continue };
         let path = path.member(kind);
         if found {
             errors.push(FieldError::forbidden(path, "may not specify more than 1 handler type"));
@@ -87,10 +87,10 @@ fn handler_rules(handler: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldEr
                 errors.push(FieldError::required(path.member("command"), ""));
             }
             "httpGet" => {
-                rules::port_or_name(action.get("port"), &path.member("port"), errors);
-                rules::one_of(action, "scheme", &["HTTP", "HTTPS"], &path, errors);
+                checks::port_or_name(action.get("port"), &path.member("port"), errors);
+                checks::one_of_required(action, "scheme", &["HTTP", "HTTPS"], &path, errors);
             }
-            "tcpSocket" | "grpc" => rules::port_or_name(action.get("port"), &path.member("port"), errors),
+            "tcpSocket" | "grpc" => checks::port_or_name(action.get("port"), &path.member("port"), errors),
             _ => {}
         }
     }
@@ -103,23 +103,23 @@ fn ports(container: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) 
     let mut names = HashSet::new();
     for (index, port) in container.array_at(&["ports"]).iter().enumerate() {
         let path = path.index(index);
-        let name = rules::text(port, "name");
+        let name = checks::text(port, "name");
         if !name.is_empty() {
             let before = errors.len();
-            rules::port_name(name, &path.member("name"), errors);
+            checks::port_name(name, &path.member("name"), errors);
             if errors.len() == before && !names.insert(name) {
                 errors.push(FieldError::duplicate(path.member("name"), name));
             }
         }
         match port.get("containerPort").and_then(Value::as_i64).unwrap_or_default() {
             0 => errors.push(FieldError::required(path.member("containerPort"), "")),
-            number => rules::port_number(number, &path.member("containerPort"), errors),
+            number => checks::port_number(number, &path.member("containerPort"), errors),
         }
         match port.get("hostPort").and_then(Value::as_i64).unwrap_or_default() {
             0 => {}
-            number => rules::port_number(number, &path.member("hostPort"), errors),
+            number => checks::port_number(number, &path.member("hostPort"), errors),
         }
-        rules::one_of(port, "protocol", &rules::PROTOCOLS, &path, errors);
+        checks::one_of_required(port, "protocol", &checks::PROTOCOLS, &path, errors);
     }
 }
 
@@ -134,26 +134,26 @@ fn env_name(name: &str, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
 fn env(container: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     for (index, variable) in container.array_at(&["env"]).iter().enumerate() {
         let path = path.index(index);
-        match rules::text(variable, "name") {
+        match checks::text(variable, "name") {
             "" => errors.push(FieldError::required(path.member("name"), "")),
             name => env_name(name, &path.member("name"), errors),
         }
-        let Some(from) = rules::some(variable, "valueFrom") else { continue };
+        let Some(from) = checks::some(variable, "valueFrom") else { continue };
         let sources = ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
         let from_path = path.member("valueFrom");
         for key in ["configMapKeyRef", "secretKeyRef"] {
-            if let Some(reference) = rules::some(from, key)
-                && rules::text(reference, "key").is_empty()
+            if let Some(reference) = checks::some(from, key)
+                && checks::text(reference, "key").is_empty()
             {
                 errors.push(FieldError::required(from_path.member(key).member("key"), ""));
             }
         }
-        let found = sources.iter().filter(|source| rules::some(from, source).is_some()).count();
+        let found = sources.iter().filter(|source| checks::some(from, source).is_some()).count();
         let text = match found {
             0 => {
                 "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
             }
-            _ if !rules::text(variable, "value").is_empty() => {
+            _ if !checks::text(variable, "value").is_empty() => {
                 "may not be specified when `value` is not empty"
             }
             1 => continue,
@@ -165,9 +165,9 @@ fn env(container: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
 
 fn env_from(container: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     for (index, source) in container.array_at(&["envFrom"]).iter().enumerate() {
-        env_name(rules::text(source, "prefix"), &path.index(index).member("prefix"), errors);
+        env_name(checks::text(source, "prefix"), &path.index(index).member("prefix"), errors);
         let found =
-            ["configMapRef", "secretRef"].iter().filter(|key| rules::some(source, key).is_some()).count();
+            ["configMapRef", "secretRef"].iter().filter(|key| checks::some(source, key).is_some()).count();
         match found {
             0 => errors.push(FieldError::invalid(
                 path,
@@ -188,14 +188,14 @@ fn mounts(container: &Value, volumes: &HashSet<&str>, path: &FieldPath<'_>, erro
     let mut mount_paths = HashSet::new();
     for (index, mount) in container.array_at(&["volumeMounts"]).iter().enumerate() {
         let item = path.index(index);
-        let name = rules::text(mount, "name");
+        let name = checks::text(mount, "name");
         if name.is_empty() {
             errors.push(FieldError::required(item.member("name"), ""));
         }
         if !volumes.contains(name) {
             errors.push(FieldError::not_found(item.member("name"), name));
         }
-        let mount_path = rules::text(mount, "mountPath");
+        let mount_path = checks::text(mount, "mountPath");
         if mount_path.is_empty() {
             errors.push(FieldError::required(item.member("mountPath"), ""));
         }
@@ -203,12 +203,12 @@ fn mounts(container: &Value, volumes: &HashSet<&str>, path: &FieldPath<'_>, erro
             errors.push(FieldError::invalid(item.member("mountPath"), mount_path, "must be unique"));
         }
         for key in ["subPath", "subPathExpr"] {
-            descending_path(rules::text(mount, key), &path.member(key), errors);
+            descending_path(checks::text(mount, key), &path.member(key), errors);
         }
-        if !rules::text(mount, "subPath").is_empty() && !rules::text(mount, "subPathExpr").is_empty() {
+        if !checks::text(mount, "subPath").is_empty() && !checks::text(mount, "subPathExpr").is_empty() {
             errors.push(FieldError::invalid(
                 item.member("subPathExpr"),
-                rules::text(mount, "subPathExpr"),
+                checks::text(mount, "subPathExpr"),
                 "subPathExpr and subPath are mutually exclusive",
             ));
         }

@@ -3,7 +3,8 @@
 use polder_model::{FieldPath, Value};
 
 use super::cells;
-use super::checks::{Errors, dns_subdomain, immutable, label_selector, text};
+use super::checks::{Errors, dns_subdomain, immutable, text};
+use super::label_selector;
 use crate::behavior::{Behavior, Column};
 
 pub(super) const CSI_STORAGE_CAPACITY: Behavior = Behavior {
@@ -14,8 +15,8 @@ pub(super) const CSI_STORAGE_CAPACITY: Behavior = Behavior {
     cells: |object, _| {
         vec![
             cells::name(object),
-            cells::text(object, &["storageClassName"], ""),
-            cells::text(object, &["capacity"], "<unset>"),
+            cells::text(object, &["storageClassName"]),
+            cells::text_or(object, &["capacity"], "<unset>").into(),
         ]
     },
     validate,
@@ -23,7 +24,7 @@ pub(super) const CSI_STORAGE_CAPACITY: Behavior = Behavior {
 };
 
 fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
-    label_selector(new.get("nodeTopology"), &FieldPath::root("nodeTopology"), errors);
+    label_selector::validate(new.get("nodeTopology"), &FieldPath::root("nodeTopology"), errors);
     dns_subdomain(text(new, "storageClassName"), &FieldPath::root("storageClassName"), errors);
     if let Some(old) = old {
         immutable(new, old, "nodeTopology", &FieldPath::ROOT, errors);

@@ -44,9 +44,9 @@ fn cells(object: &Value, print: &Print) -> Vec<Value> {
         .next();
     vec![
         cells::name(object),
-        cells::text(object, &["spec", "priorityLevelConfiguration", "name"], ""),
+        cells::text(object, &["spec", "priorityLevelConfiguration", "name"]),
         object.i64_at(&["spec", "matchingPrecedence"]).unwrap_or(0).into(),
-        cells::text(object, &["spec", "distinguisherMethod", "type"], "<none>"),
+        cells::text_or(object, &["spec", "distinguisherMethod", "type"], "<none>").into(),
         cells::age(object, print),
         dangling.unwrap_or("?").into(),
     ]

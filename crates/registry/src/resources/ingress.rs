@@ -44,7 +44,7 @@ fn cells(object: &Value, print: &Print) -> Vec<Value> {
     let secure = !object.array_at(&["spec", "tls"]).is_empty();
     vec![
         cells::name(object),
-        cells::text(object, &["spec", "ingressClassName"], "<none>"),
+        cells::text_or(object, &["spec", "ingressClassName"], "<none>").into(),
         hosts(object.array_at(&["spec", "rules"])).into(),
         addresses.join(",").into(),
         if secure { "80, 443" } else { "80" }.into(),

@@ -3,7 +3,7 @@
 use polder_machinery::age::human_duration;
 use polder_model::{FieldError, FieldPath, Object, Value};
 
-use super::{label_selector, pod_spec, pod_spec_rules, print, rules, workload};
+use super::{cells, checks, label_selector, pod_spec, pod_spec_rules, workload};
 use crate::behavior::{Behavior, Column, Print, Selectable};
 
 const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
@@ -25,9 +25,9 @@ pub(super) const JOBS: Behavior = Behavior {
         Column::text("Completions"),
         Column::text("Duration"),
         Column::AGE,
-        Column::text("Containers").wide(),
-        Column::text("Images").wide(),
-        Column::text("Selector").wide(),
+        workload::CONTAINERS,
+        workload::IMAGES,
+        workload::SELECTOR,
     ],
     cells,
     default,
@@ -40,11 +40,11 @@ pub(super) const JOBS: Behavior = Behavior {
 fn cells(job: &Value, print: &Print) -> Vec<Value> {
     let [names, images, selector] = workload::wide_cells(job);
     vec![
-        print::name(job),
+        cells::name(job),
         status(job).into(),
         completions(job).into(),
         duration(job, print).into(),
-        print::age(job, print),
+        cells::age(job, print),
         names,
         images,
         selector,
@@ -52,7 +52,7 @@ fn cells(job: &Value, print: &Print) -> Vec<Value> {
 }
 
 fn status(job: &Value) -> &'static str {
-    let has = |kind: &str| print::condition(job, kind) == Some("True");
+    let has = |kind: &str| cells::condition(job, kind) == Some("True");
     if has("Complete") {
         "Complete"
     } else if has("Failed") {
@@ -71,8 +71,8 @@ fn status(job: &Value) -> &'static str {
 }
 
 fn completions(job: &Value) -> String {
-    let succeeded = print::count(job, &["status", "succeeded"]);
-    match (job.i64_at(&["spec", "completions"]), print::count(job, &["spec", "parallelism"])) {
+    let succeeded = cells::count(job, &["status", "succeeded"]);
+    match (job.i64_at(&["spec", "completions"]), cells::count(job, &["spec", "parallelism"])) {
         (Some(wanted), _) => format!("{succeeded}/{wanted}"),
         (None, parallelism) if parallelism > 1 => format!("{succeeded}/1 of {parallelism}"),
         (None, _) => format!("{succeeded}/1"),
@@ -80,7 +80,7 @@ fn completions(job: &Value) -> String {
 }
 
 fn duration(job: &Value, print: &Print) -> String {
-    let time = |key: &str| job.str_at(&["status", key]).and_then(print::seconds);
+    let time = |key: &str| job.str_at(&["status", key]).and_then(cells::seconds);
     match (time("startTime"), time("completionTime")) {
         (None, _) => String::new(),
         (Some(start), end) => human_duration(end.unwrap_or(print.now).saturating_sub(start)),
@@ -148,7 +148,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = new.get("spec").unwrap_or(&Value::Null);
     validate_generated(new, spec, errors);
     validate_spec(spec, &path, errors);
-    match rules::some(spec, "selector") {
+    match checks::some(spec, "selector") {
         None => errors.push(FieldError::required(path.member("selector"), "")),
         selector => label_selector::validate(selector, &path.member("selector"), errors),
     }
@@ -159,7 +159,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
 }
 
 fn validate_generated(job: &Value, spec: &Value, errors: &mut Vec<FieldError>) {
-    if is_manual(job) || rules::some(spec, "selector").is_none() {
+    if is_manual(job) || checks::some(spec, "selector").is_none() {
         return;
     }
     let own = |key: &str| job.str_at(&["metadata", key]).unwrap_or_default();
@@ -207,7 +207,7 @@ pub(super) fn validate_spec(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec
         "backoffLimitPerIndex",
         "maxFailedIndexes",
     ];
-    rules::not_negative(spec, &numbers, path, errors);
+    checks::not_negative(spec, &numbers, path, errors);
     let number = |key: &str| spec.get(key).and_then(Value::as_i64);
     if number("maxFailedIndexes").is_some() && number("backoffLimitPerIndex").is_none() {
         let text = "when maxFailedIndexes is specified";
@@ -232,12 +232,12 @@ pub(super) fn validate_spec(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec
                 errors.push(FieldError::invalid(path.member(key), value, "requires indexed completion mode"));
             }
         }
-        if let Some(policy) = rules::some(spec, "successPolicy") {
+        if let Some(policy) = checks::some(spec, "successPolicy") {
             let text = "requires indexed completion mode";
             errors.push(FieldError::invalid(path.member("successPolicy"), policy.clone(), text));
         }
     }
-    let fails = rules::some(spec, "podFailurePolicy").is_some();
+    let fails = checks::some(spec, "podFailurePolicy").is_some();
     let policies: &[&str] = if fails { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
     if let Some(policy) = spec.str_at(&["podReplacementPolicy"]).filter(|policy| !policies.contains(policy)) {
         errors.push(FieldError::not_supported(path.member("podReplacementPolicy"), policy, policies));
@@ -270,7 +270,7 @@ fn validate_update(
     errors: &mut Vec<FieldError>,
 ) {
     if spec.str_at(&["completionMode"]) != Some("Indexed") {
-        rules::immutable(spec, old_spec, "completions", path, errors);
+        checks::immutable(spec, old_spec, "completions", path, errors);
     } else if let Some(completions) = spec.i64_at(&["completions"])
         && spec.get("completions") != old_spec.get("completions")
         && spec.i64_at(&["parallelism"]) != Some(completions)
@@ -278,10 +278,10 @@ fn validate_update(
         let text = "can only be modified in tandem with spec.parallelism";
         errors.push(FieldError::invalid(path.member("completions"), completions, text));
     }
-    rules::immutable(spec, old_spec, "selector", path, errors);
+    checks::immutable(spec, old_spec, "selector", path, errors);
     validate_template_update(spec, old, old_spec, path, errors);
     for key in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
-        rules::immutable(spec, old_spec, key, path, errors);
+        checks::immutable(spec, old_spec, key, path, errors);
     }
 }
 
@@ -314,16 +314,16 @@ fn validate_template_update(
             }
         }
         let affinity = ["template", "spec", "affinity"];
-        if spec.at(&affinity).is_none() && rules::same(comparable.at(&affinity), None) {
+        if spec.at(&affinity).is_none() && checks::same(comparable.at(&affinity), None) {
             comparable.remove_at(&affinity);
         }
     }
-    rules::immutable(spec, &comparable, "template", path, errors);
+    checks::immutable(spec, &comparable, "template", path, errors);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{creates, defaults, prints, refuses};
+    use super::super::rows::{creates, defaults, prints, refuses};
     use super::JOBS;
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use polder_model::names::qualified_name_problem;
 use polder_model::{FieldError, FieldPath, Object, Value};
 
-use super::{print, resource_names, rules};
+use super::{cells, checks, resource_names};
 use crate::behavior::{Behavior, Column, Print};
 
 const AMOUNTS: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
@@ -21,14 +21,14 @@ pub(super) const LIMITRANGES: Behavior = Behavior {
 };
 
 fn cells(range: &Value, _: &Print) -> Vec<Value> {
-    vec![print::name(range), print::text(range, &["metadata", "creationTimestamp"])]
+    vec![cells::name(range), cells::text(range, &["metadata", "creationTimestamp"])]
 }
 
 /// For containers: a limit defaults to the maximum, a request to the limit or else to the minimum.
 fn default(range: &mut Value) {
     let items = range.at_mut(&["spec", "limits"]).and_then(Value::as_array_mut);
     for item in items.into_iter().flatten() {
-        if rules::text(item, "type") != "Container" {
+        if checks::text(item, "type") != "Container" {
             continue;
         }
         let Some(item) = item.as_object_mut() else { continue };
@@ -62,7 +62,7 @@ fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
     let mut types = HashSet::new();
     for (index, item) in new.array_at(&["spec", "limits"]).iter().enumerate() {
         let path = path.index(index);
-        let kind = rules::text(item, "type");
+        let kind = checks::text(item, "type");
         validate_type(kind, &path.member("type"), errors);
         if !types.insert(kind) {
             errors.push(FieldError::duplicate(path.member("type"), kind));
@@ -102,7 +102,7 @@ fn validate_type(kind: &str, path: &FieldPath<'_>, errors: &mut Vec<FieldError>)
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{defaults, prints, refuses};
+    use super::super::rows::{defaults, prints, refuses};
     use super::LIMITRANGES;
 
     #[test]

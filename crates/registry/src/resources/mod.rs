@@ -2,6 +2,7 @@
 //!
 //! The first block of files is what several kinds share.
 
+mod addresses;
 mod admission_rules;
 mod autoscaler_v1;
 mod cells;
@@ -10,12 +11,11 @@ mod container_rules;
 mod cron;
 mod device_claim;
 mod label_selector;
+mod own_kinds;
 mod pod_rules;
 mod pod_spec;
 mod pod_spec_rules;
-mod print;
 mod resource_names;
-mod rules;
 mod service_rules;
 mod webhook;
 mod workload;
@@ -24,8 +24,6 @@ mod workload;
 mod every_kind_tests;
 #[cfg(test)]
 mod rows;
-#[cfg(test)]
-mod tests;
 
 mod apiservice;
 pub(crate) mod certificatesigningrequest;

@@ -2,7 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Value, json};
 
-use super::{print, rules};
+use super::{cells, checks};
 use crate::behavior::{Behavior, Column, NameRule, Print, Selectable};
 
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -22,7 +22,7 @@ pub(super) const NAMESPACES: Behavior = Behavior {
 };
 
 fn cells(namespace: &Value, print: &Print) -> Vec<Value> {
-    vec![print::name(namespace), print::text(namespace, &["status", "phase"]), print::age(namespace, print)]
+    vec![cells::name(namespace), cells::text(namespace, &["status", "phase"]), cells::age(namespace, print)]
 }
 
 fn default(namespace: &mut Value) {
@@ -61,7 +61,7 @@ fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
     let path = path.member("finalizers");
     for finalizer in new.array_at(&["spec", "finalizers"]) {
         let finalizer = finalizer.as_str().unwrap_or_default();
-        rules::qualified_name(finalizer, &path, errors);
+        checks::qualified_name(finalizer, &path, errors);
         if !finalizer.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&finalizer) {
             let text = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(FieldError::invalid(path, finalizer, text));
@@ -71,7 +71,7 @@ fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{creates, defaults, prints, refuses, updates};
+    use super::super::rows::{creates, defaults, prints, refuses, updates};
     use super::NAMESPACES;
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use polder_model::names::label_value_problem;
 use polder_model::{FieldError, FieldErrorKind, FieldPath, Value};
 
-use super::{pod_spec_rules, print, rules};
+use super::{addresses, cells, checks, pod_spec_rules};
 use crate::behavior::{Behavior, Column, Print, Selectable};
 
 const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
@@ -37,7 +37,7 @@ pub(super) const NODES: Behavior = Behavior {
 };
 
 fn cells(node: &Value, print: &Print) -> Vec<Value> {
-    let mut status = match print::condition(node, "Ready") {
+    let mut status = match cells::condition(node, "Ready") {
         Some("True") => "Ready".to_owned(),
         Some(_) => "NotReady".to_owned(),
         None => "Unknown".to_owned(),
@@ -45,13 +45,13 @@ fn cells(node: &Value, print: &Print) -> Vec<Value> {
     if node.at(&["spec", "unschedulable"]).and_then(Value::as_bool) == Some(true) {
         status.push_str(",SchedulingDisabled");
     }
-    let known = |key: &str| print::text_or(node, &["status", "nodeInfo", key], "<unknown>").into();
+    let known = |key: &str| cells::text_or(node, &["status", "nodeInfo", key], "<unknown>").into();
     vec![
-        print::name(node),
+        cells::name(node),
         status.into(),
         roles(node).into(),
-        print::age(node, print),
-        print::text(node, &["status", "nodeInfo", "kubeletVersion"]),
+        cells::age(node, print),
+        cells::text(node, &["status", "nodeInfo", "kubeletVersion"]),
         address(node, "InternalIP").into(),
         address(node, "ExternalIP").into(),
         known("osImage"),
@@ -78,8 +78,8 @@ fn roles(node: &Value) -> String {
 fn address<'a>(node: &'a Value, kind: &str) -> &'a str {
     node.array_at(&["status", "addresses"])
         .iter()
-        .find(|address| rules::text(address, "type") == kind)
-        .map_or("<none>", |address| rules::text(address, "address"))
+        .find(|address| checks::text(address, "type") == kind)
+        .map_or("<none>", |address| checks::text(address, "address"))
 }
 
 fn default(node: &mut Value) {
@@ -103,7 +103,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     taints(new, errors);
     let path = FieldPath::root("spec");
     for (index, cidr) in new.array_at(&["spec", "podCIDRs"]).iter().enumerate() {
-        rules::cidr(cidr.as_str().unwrap_or_default(), &path.member("podCIDRs").index(index), errors);
+        addresses::cidr(cidr.as_str().unwrap_or_default(), &path.member("podCIDRs").index(index), errors);
     }
     let Some(old) = old else { return };
     let mut seen = HashSet::new();
@@ -133,8 +133,8 @@ fn taints(node: &Value, errors: &mut Vec<FieldError>) {
     let mut seen = HashSet::new();
     for (index, taint) in node.array_at(&["spec", "taints"]).iter().enumerate() {
         let path = path.index(index);
-        let [key, value, effect] = ["key", "value", "effect"].map(|member| rules::text(taint, member));
-        rules::qualified_name(key, &path.member("key"), errors);
+        let [key, value, effect] = ["key", "value", "effect"].map(|member| checks::text(taint, member));
+        checks::qualified_name(key, &path.member("key"), errors);
         if let Some(problem) = label_value_problem(value) {
             errors.push(FieldError::invalid(path.member("value"), value, problem));
         }
@@ -152,7 +152,7 @@ fn taints(node: &Value, errors: &mut Vec<FieldError>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{defaults, prints, refuses};
+    use super::super::rows::{defaults, prints, refuses};
     use super::NODES;
 
     #[test]

@@ -2,7 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Object, Value};
 
-use super::{persistentvolumeclaim, pod_rules, print, rules};
+use super::{cells, checks, persistentvolumeclaim, pod_rules};
 use crate::behavior::{Behavior, Column, Print};
 
 /// The annotation that named a class before the field did.
@@ -46,19 +46,19 @@ pub(super) const PERSISTENTVOLUMES: Behavior = Behavior {
 fn cells(volume: &Value, print: &Print) -> Vec<Value> {
     let claim = volume.at(&["spec", "claimRef"]).filter(|claim| !claim.is_null());
     let claim =
-        claim.map(|claim| format!("{}/{}", rules::text(claim, "namespace"), rules::text(claim, "name")));
+        claim.map(|claim| format!("{}/{}", checks::text(claim, "namespace"), checks::text(claim, "name")));
     let set = |key: &str| volume.str_at(&["spec", key]).unwrap_or("<unset>").into();
     vec![
-        print::name(volume),
-        print::quantity(volume.at(&["spec", "capacity", "storage"])).into(),
-        print::access_modes(volume.array_at(&["spec", "accessModes"])).into(),
-        print::text(volume, &["spec", "persistentVolumeReclaimPolicy"]),
+        cells::name(volume),
+        cells::quantity(volume.at(&["spec", "capacity", "storage"])).into(),
+        cells::access_modes(volume.array_at(&["spec", "accessModes"])).into(),
+        cells::text(volume, &["spec", "persistentVolumeReclaimPolicy"]),
         phase(volume).into(),
         claim.unwrap_or_default().into(),
         class(volume).into(),
         set("volumeAttributesClassName"),
-        print::text(volume, &["status", "reason"]),
-        print::age(volume, print),
+        cells::text(volume, &["status", "reason"]),
+        cells::age(volume, print),
         set("volumeMode"),
     ]
 }
@@ -116,7 +116,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::not_supported(path.member("capacity"), value, ["storage"]));
     }
     let policies = ["Delete", "Recycle", "Retain"];
-    rules::one_of(spec, "persistentVolumeReclaimPolicy", &policies, &path, errors);
+    checks::one_of_required(spec, "persistentVolumeReclaimPolicy", &policies, &path, errors);
     let sources = sources(spec);
     for key in sources.keys().skip(1) {
         errors.push(FieldError::forbidden(path.member(key), "may not specify more than 1 volume type"));
@@ -124,7 +124,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     if sources.is_empty() {
         errors.push(FieldError::required(path, "must specify a volume type"));
     }
-    if sources.contains_key("local") && rules::some(spec, "nodeAffinity").is_none() {
+    if sources.contains_key("local") && checks::some(spec, "nodeAffinity").is_none() {
         let text = "Local volume requires node affinity";
         errors.push(FieldError::required(path.member("nodeAffinity"), text));
     }
@@ -146,15 +146,15 @@ fn validate_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         let text = format!("spec.persistentvolumesource is immutable after creation\n{changed}");
         errors.push(FieldError::forbidden("spec.persistentvolumesource", text));
     }
-    rules::immutable(new, old, "volumeMode", &FieldPath::ROOT, errors);
-    if rules::some(old, "nodeAffinity").is_some() {
-        rules::immutable(new, old, "nodeAffinity", &FieldPath::ROOT, errors);
+    checks::immutable(new, old, "volumeMode", &FieldPath::ROOT, errors);
+    if checks::some(old, "nodeAffinity").is_some() {
+        checks::immutable(new, old, "nodeAffinity", &FieldPath::ROOT, errors);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{creates, prints, refuses};
+    use super::super::rows::{creates, prints, refuses};
     use super::PERSISTENTVOLUMES;
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use polder_model::names::{dns_subdomain_problem, label_value_problem};
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::{container_rules, label_selector, rules};
+use super::{addresses, checks, container_rules, label_selector};
 
 /// What surrounds the pod spec.
 #[derive(Clone, Copy, Default)]
@@ -25,7 +25,7 @@ pub(super) fn validate_template(
     path: &FieldPath<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    rules::labels(template.at(&["metadata", "labels"]), &path.member("labels"), errors);
+    checks::labels(template.at(&["metadata", "labels"]), &path.member("labels"), errors);
     let Some(spec) = template.get("spec") else {
         errors.push(FieldError::required(path.member("spec").member("containers"), ""));
         return;
@@ -64,14 +64,14 @@ pub(super) fn validate(
     let volumes = volumes(spec, around, &path.member("volumes"), errors);
     containers(spec, &volumes, path, errors);
     host_network_ports(spec, around.is_pod, path, errors);
-    rules::one_of(spec, "restartPolicy", &["Always", "OnFailure", "Never"], path, errors);
+    checks::one_of_required(spec, "restartPolicy", &["Always", "OnFailure", "Never"], path, errors);
     let dns_policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
-    rules::one_of(spec, "dnsPolicy", &dns_policies, path, errors);
-    rules::labels(spec.get("nodeSelector"), &path.member("nodeSelector"), errors);
+    checks::one_of_required(spec, "dnsPolicy", &dns_policies, path, errors);
+    checks::labels(spec.get("nodeSelector"), &path.member("nodeSelector"), errors);
     for (index, gate) in spec.array_at(&["readinessGates"]).iter().enumerate() {
         let gate_path = path.member("readinessGates");
-        let condition = rules::text(gate, "conditionType");
-        rules::qualified_name(condition, &gate_path.index(index).member("conditionType"), errors);
+        let condition = checks::text(gate, "conditionType");
+        checks::qualified_name(condition, &gate_path.index(index).member("conditionType"), errors);
     }
     scheduling_gates(spec, &path.member("schedulingGates"), errors);
     spread_constraints(spec, &path.member("topologySpreadConstraints"), errors);
@@ -87,7 +87,7 @@ pub(super) fn validate(
     if !around.names_hosts {
         for key in ["hostname", "subdomain"] {
             if let Some(value) = spec.get(key).and_then(Value::as_str).filter(|value| !value.is_empty()) {
-                rules::dns_label(value, &path.member(key), errors);
+                checks::dns_label(value, &path.member(key), errors);
             }
         }
     }
@@ -95,7 +95,7 @@ pub(super) fn validate(
     host_aliases(spec, &path.member("hostAliases"), errors);
     subdomain(spec, "priorityClassName", path, errors);
     subdomain(spec, "runtimeClassName", path, errors);
-    rules::one_of(spec, "preemptionPolicy", &["PreemptLowerPriority", "Never"], path, errors);
+    checks::one_of_required(spec, "preemptionPolicy", &["PreemptLowerPriority", "Never"], path, errors);
 }
 
 fn subdomain(spec: &Value, key: &str, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
@@ -152,13 +152,13 @@ fn volumes<'a>(
     let templates = names.clone();
     for (index, volume) in spec.array_at(&["volumes"]).iter().enumerate() {
         let path = path.index(index);
-        let name = rules::text(volume, "name");
+        let name = checks::text(volume, "name");
         if templates.contains(name) {
             continue;
         }
         let before = errors.len();
         volume_source(volume, &path, errors);
-        rules::name_label(volume, &path, errors);
+        checks::name_label(volume, &path, errors);
         if names.contains(name) {
             errors.push(FieldError::duplicate(path.member("name"), name));
         }
@@ -172,7 +172,7 @@ fn volumes<'a>(
 fn volume_source(volume: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let mut found = false;
     for kind in VOLUME_SOURCES {
-        let Some(source) = rules::some(volume, kind) else { continue };
+        let Some(source) = checks::some(volume, kind) else { continue };
         let path = path.member(kind);
         if found {
             errors.push(FieldError::forbidden(path, "may not specify more than 1 volume type"));
@@ -188,7 +188,7 @@ fn volume_source(volume: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldErr
             "nfs" => "server",
             _ => continue,
         };
-        let value = rules::text(source, required);
+        let value = checks::text(source, required);
         if value.is_empty() {
             errors.push(FieldError::required(path.member(required), ""));
         } else if kind == "hostPath" && value.split('/').any(|part| part == "..") {
@@ -220,12 +220,12 @@ fn containers(spec: &Value, volumes: &HashSet<&str>, path: &FieldPath<'_>, error
         container_rules::validate(container, volumes, &path, errors);
         unique_name(container, &mut names, &path, errors);
         unique_host_ports(container, &mut HashSet::new(), &path, errors);
-        if rules::text(container, "restartPolicy") == "Always" {
+        if checks::text(container, "restartPolicy") == "Always" {
             container_rules::validate_handlers(container, &path, errors);
             continue;
         }
         for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
-            if rules::some(container, key).is_some() {
+            if checks::some(container, key).is_some() {
                 let text = "may not be set for init containers without restartPolicy=Always";
                 errors.push(FieldError::forbidden(path.member(key), text));
             }
@@ -237,12 +237,12 @@ fn containers(spec: &Value, volumes: &HashSet<&str>, path: &FieldPath<'_>, error
         let path = ephemeral_path.index(index);
         container_rules::validate(container, volumes, &path, errors);
         unique_name(container, &mut names, &path, errors);
-        let target = rules::text(container, "targetContainerName");
+        let target = checks::text(container, "targetContainerName");
         if !target.is_empty() && !others.contains(target) {
             errors.push(FieldError::not_found(path.member("targetContainerName"), target));
         }
         for key in ["ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "resources"] {
-            let set = !rules::same(container.get(key), None);
+            let set = !checks::same(container.get(key), None);
             if set {
                 errors.push(FieldError::forbidden(
                     path.member(key),
@@ -259,7 +259,7 @@ fn unique_name<'a>(
     path: &FieldPath<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    let name = rules::text(container, "name");
+    let name = checks::text(container, "name");
     if !names.insert(name) {
         errors.push(FieldError::duplicate(path.member("name"), name));
     }
@@ -277,7 +277,7 @@ fn unique_host_ports(
         if host_port == 0 {
             continue;
         }
-        let key = format!("{}/{}/{host_port}", rules::text(port, "protocol"), rules::text(port, "hostIP"));
+        let key = format!("{}/{}/{host_port}", checks::text(port, "protocol"), checks::text(port, "hostIP"));
         if seen.contains(&key) {
             errors.push(FieldError::duplicate(ports_path.index(index).member("hostPort"), key));
         } else {
@@ -308,8 +308,8 @@ fn host_network_ports(spec: &Value, is_pod: bool, path: &FieldPath<'_>, errors: 
 fn scheduling_gates(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let mut seen = HashSet::new();
     for (index, gate) in spec.array_at(&["schedulingGates"]).iter().enumerate() {
-        let name = rules::text(gate, "name");
-        rules::qualified_name(name, &path.index(index), errors);
+        let name = checks::text(gate, "name");
+        checks::qualified_name(name, &path.index(index), errors);
         if !seen.insert(name) {
             errors.push(FieldError::duplicate(path.index(index), name));
         }
@@ -323,10 +323,10 @@ fn spread_constraints(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<Field
         if skew <= 0 {
             errors.push(FieldError::invalid(path.member("maxSkew"), skew, "must be greater than zero"));
         }
-        if rules::text(constraint, "topologyKey").is_empty() {
+        if checks::text(constraint, "topologyKey").is_empty() {
             errors.push(FieldError::required(path.member("topologyKey"), "can not be empty"));
         }
-        let action = rules::text(constraint, "whenUnsatisfiable");
+        let action = checks::text(constraint, "whenUnsatisfiable");
         let actions = ["DoNotSchedule", "ScheduleAnyway"];
         if !actions.contains(&action) {
             errors.push(FieldError::not_supported(path.member("whenUnsatisfiable"), action, actions));
@@ -340,15 +340,15 @@ pub(super) fn tolerations(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<F
     for (index, toleration) in spec.array_at(&["tolerations"]).iter().enumerate() {
         let path = path.index(index);
         let [key, operator, value, effect] =
-            ["key", "operator", "value", "effect"].map(|member| rules::text(toleration, member));
+            ["key", "operator", "value", "effect"].map(|member| checks::text(toleration, member));
         if !key.is_empty() {
-            rules::qualified_name(key, &path.member("key"), errors);
+            checks::qualified_name(key, &path.member("key"), errors);
         } else if operator != "Exists" {
             let text =
                 "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
             errors.push(FieldError::invalid(path.member("operator"), operator, text));
         }
-        if rules::some(toleration, "tolerationSeconds").is_some() && effect != "NoExecute" {
+        if checks::some(toleration, "tolerationSeconds").is_some() && effect != "NoExecute" {
             let text = "effect must be 'NoExecute' when `tolerationSeconds` is set";
             errors.push(FieldError::invalid(path.member("effect"), effect, text));
         }
@@ -386,10 +386,10 @@ pub(super) fn taint_effect(effect: &str, path: &FieldPath<'_>, errors: &mut Vec<
 fn host_aliases(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     for (index, alias) in spec.array_at(&["hostAliases"]).iter().enumerate() {
         let path = path.index(index);
-        rules::ip(rules::text(alias, "ip"), &path.member("ip"), errors);
+        addresses::ip(checks::text(alias, "ip"), &path.member("ip"), errors);
         for (index, name) in alias.array_at(&["hostnames"]).iter().enumerate() {
             let names_path = path.member("hostnames");
-            rules::dns_subdomain(name.as_str().unwrap_or_default(), &names_path.index(index), errors);
+            checks::dns_subdomain(name.as_str().unwrap_or_default(), &names_path.index(index), errors);
         }
     }
 }

@@ -5,7 +5,7 @@
 use polder_model::names::qualified_name_problem;
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::rules;
+use super::checks;
 
 const CONTAINER: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const OBJECTS: [&str; 9] = [
@@ -105,10 +105,10 @@ pub(super) fn requirements(resources: &Value, path: &FieldPath<'_>, errors: &mut
     if has(is_huge_pages) && !has(|name| name == "cpu" || name == "memory") {
         errors.push(FieldError::forbidden(path, "HugePages require cpu or memory"));
     }
-    if rules::some(resources, "claims").is_some() {
+    if checks::some(resources, "claims").is_some() {
         let claims_path = path.member("claims");
         for (index, claim) in resources.array_at(&["claims"]).iter().enumerate() {
-            if rules::text(claim, "name").is_empty() {
+            if checks::text(claim, "name").is_empty() {
                 errors.push(FieldError::required(claims_path.index(index), ""));
             }
         }

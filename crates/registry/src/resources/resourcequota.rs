@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::{print, resource_names, rules};
+use super::{cells, checks, resource_names};
 use crate::behavior::{Behavior, Column, Print};
 
 const SCOPES: [&str; 7] = [
@@ -33,11 +33,11 @@ fn cells(quota: &Value, print: &Print) -> Vec<Value> {
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
     let hard = quota.at(&["status", "hard"]).and_then(Value::as_object);
     for (name, hard) in hard.into_iter().flat_map(|hard| hard.iter()) {
-        let used = print::quantity(quota.at(&["status", "used", name]));
-        let text = format!("{name}: {used}/{}", print::quantity(Some(hard)));
+        let used = cells::quantity(quota.at(&["status", "used", name]));
+        let text = format!("{name}: {used}/{}", cells::quantity(Some(hard)));
         if name.starts_with("limits.") { limits.push(text) } else { requests.push(text) }
     }
-    vec![print::name(quota), requests.join(", ").into(), limits.join(", ").into(), print::age(quota, print)]
+    vec![cells::name(quota), requests.join(", ").into(), limits.join(", ").into(), cells::age(quota, print)]
 }
 
 fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
@@ -60,7 +60,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     };
     if old.is_some_and(|old| scopes(old) != scopes(new)) {
         let value = spec.get("scopes").cloned().unwrap_or_default();
-        errors.push(FieldError::invalid(path.member("scopes"), value, rules::IMMUTABLE));
+        errors.push(FieldError::invalid(path.member("scopes"), value, checks::IMMUTABLE));
     }
 }
 
@@ -103,7 +103,8 @@ fn validate_selector(spec: &Value, names: &[&str], path: &FieldPath<'_>, errors:
     let mut scopes = BTreeSet::new();
     let mut misapplied = false;
     for requirement in spec.array_at(&["scopeSelector", "matchExpressions"]) {
-        let (scope, operator) = (rules::text(requirement, "scopeName"), rules::text(requirement, "operator"));
+        let (scope, operator) =
+            (checks::text(requirement, "scopeName"), checks::text(requirement, "operator"));
         let values = requirement.array_at(&["values"]);
         if !SCOPES.contains(&scope) {
             errors.push(FieldError::invalid(path.member("scopeName"), scope, "unsupported scope"));
@@ -151,7 +152,7 @@ fn validate_selector(spec: &Value, names: &[&str], path: &FieldPath<'_>, errors:
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{prints, refuses};
+    use super::super::rows::{prints, refuses};
     use super::RESOURCEQUOTAS;
 
     #[test]

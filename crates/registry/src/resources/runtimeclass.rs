@@ -13,7 +13,7 @@ pub(super) const RUNTIME_CLASS: Behavior = Behavior {
     unconditional_update: false,
     columns: &[Column::NAME, Column::text("Handler"), Column::AGE],
     cells: |object, print| {
-        vec![cells::name(object), cells::text(object, &["handler"], ""), cells::age(object, print)]
+        vec![cells::name(object), cells::text(object, &["handler"]), cells::age(object, print)]
     },
     validate,
     ..Behavior::PLAIN
@@ -39,7 +39,7 @@ mod tests {
     fn handlers() {
         check(&RUNTIME_CLASS, &[(r#"{"handler":"runc"}"#, &[])]);
         assert!(
-            errors(&RUNTIME_CLASS, r#"{"handler":"Run"}"#)[0]
+            errors(&RUNTIME_CLASS, r#"{"handler":"Run"}"#, None)[0]
                 .starts_with("handler: Invalid value: \"Run\": a lowercase RFC 1123 label")
         );
         check_update(

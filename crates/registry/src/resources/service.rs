@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use polder_model::{Value, json};
 
-use super::{print, rules, service_rules};
+use super::{cells, checks, service_rules};
 use crate::behavior::{Behavior, Column, NameRule, Print, Selectable};
 
 pub(super) const SERVICES: Behavior = Behavior {
@@ -36,13 +36,13 @@ pub(super) const SERVICES: Behavior = Behavior {
 fn cells(service: &Value, print: &Print) -> Vec<Value> {
     let ip = service.array_at(&["spec", "clusterIPs"]).first().and_then(Value::as_str).unwrap_or("<none>");
     vec![
-        print::name(service),
-        print::text(service, &["spec", "type"]),
+        cells::name(service),
+        cells::text(service, &["spec", "type"]),
         ip.into(),
         external_ip(service).into(),
         ports(service).into(),
-        print::age(service, print),
-        print::labels(service.at(&["spec", "selector"])),
+        cells::age(service, print),
+        cells::labels(service.at(&["spec", "selector"])),
     ]
 }
 
@@ -56,7 +56,7 @@ fn external_ip(service: &Value) -> String {
             let balanced: BTreeSet<&str> = service
                 .array_at(&["status", "loadBalancer", "ingress"])
                 .iter()
-                .map(|ingress| print::text_or(ingress, &["ip"], rules::text(ingress, "hostname")))
+                .map(|ingress| cells::text_or(ingress, &["ip"], checks::text(ingress, "hostname")))
                 .filter(|address| !address.is_empty())
                 .collect();
             let all: Vec<&str> = balanced.into_iter().chain(own).collect();
@@ -72,8 +72,8 @@ fn ports(service: &Value) -> String {
         .array_at(&["spec", "ports"])
         .iter()
         .map(|port| {
-            let (number, protocol) = (print::count(port, &["port"]), rules::text(port, "protocol"));
-            match print::count(port, &["nodePort"]) {
+            let (number, protocol) = (cells::count(port, &["port"]), checks::text(port, "protocol"));
+            match cells::count(port, &["nodePort"]) {
                 node_port if node_port > 0 => format!("{number}:{node_port}/{protocol}"),
                 _ => format!("{number}/{protocol}"),
             }
@@ -84,7 +84,7 @@ fn ports(service: &Value) -> String {
 
 /// The type; unset is `ClusterIP`.
 pub(super) fn kind(service: &Value) -> &str {
-    print::text_or(service, &["spec", "type"], "ClusterIP")
+    cells::text_or(service, &["spec", "type"], "ClusterIP")
 }
 
 pub(super) fn is_headless(service: &Value) -> bool {
@@ -153,7 +153,7 @@ fn default(service: &mut Value) {
     }
     let ingress = service.at_mut(&["status", "loadBalancer", "ingress"]).and_then(Value::as_array_mut);
     for address in ingress.into_iter().flatten() {
-        if !rules::text(address, "ip").is_empty() && address.get("ipMode").is_none() {
+        if !checks::text(address, "ip").is_empty() && address.get("ipMode").is_none() {
             address.set_at(&["ipMode"], "VIP");
         }
     }
@@ -174,7 +174,7 @@ fn default_families(service: &mut Value, old: Option<&Value>) {
     }
     let policy = ["spec", "ipFamilyPolicy"];
     if service.at(&policy).is_none_or(Value::is_null) {
-        let no_selector = rules::same(service.at(&["spec", "selector"]), None);
+        let no_selector = checks::same(service.at(&["spec", "selector"]), None);
         let old_policy = old.and_then(|old| old.str_at(&policy)).map(str::to_owned);
         let inferred = if is_headless(service) && no_selector { "RequireDualStack" } else { "SingleStack" };
         service.set_at(&policy, old_policy.unwrap_or_else(|| inferred.to_owned()));
@@ -225,24 +225,24 @@ fn keep_allotted(new: &mut Value, old: &Value) {
     if needs_node_ports(old) && needs_node_ports(new) {
         let node_ports = |service: &Value| -> HashSet<i64> {
             let ports = service.array_at(&["spec", "ports"]).iter();
-            ports.map(|port| print::count(port, &["nodePort"])).filter(|port| *port != 0).collect()
+            ports.map(|port| cells::count(port, &["nodePort"])).filter(|port| *port != 0).collect()
         };
         let (old_used, new_used) = (node_ports(old), node_ports(new));
         let by_name: std::collections::HashMap<&str, i64> = old
             .array_at(&["spec", "ports"])
             .iter()
-            .map(|port| (rules::text(port, "name"), print::count(port, &["nodePort"])))
+            .map(|port| (checks::text(port, "name"), cells::count(port, &["nodePort"])))
             .collect();
         for port in new.at_mut(&["spec", "ports"]).and_then(Value::as_array_mut).into_iter().flatten() {
-            let before = by_name.get(rules::text(port, "name")).copied().unwrap_or_default();
+            let before = by_name.get(checks::text(port, "name")).copied().unwrap_or_default();
             let taken = old_used.contains(&before) && new_used.contains(&before);
-            if print::count(port, &["nodePort"]) == 0 && before != 0 && !taken && port.as_object().is_some() {
+            if cells::count(port, &["nodePort"]) == 0 && before != 0 && !taken && port.as_object().is_some() {
                 port.set_at(&["nodePort"], before);
             }
         }
     }
     let health = ["spec", "healthCheckNodePort"];
-    if needs_health_port(old) && needs_health_port(new) && print::count(new, &health) == 0 {
+    if needs_health_port(old) && needs_health_port(new) && cells::count(new, &health) == 0 {
         copy(new, old, &health);
     }
 }
@@ -270,9 +270,9 @@ fn drop_for_type(new: &mut Value, old: &Value) {
     }
     if needs_node_ports(old) && !needs_node_ports(new) {
         let known: HashSet<i64> =
-            old.array_at(&["spec", "ports"]).iter().map(|port| print::count(port, &["nodePort"])).collect();
+            old.array_at(&["spec", "ports"]).iter().map(|port| cells::count(port, &["nodePort"])).collect();
         let ports = new.array_at(&["spec", "ports"]).iter();
-        let mut set = ports.map(|port| print::count(port, &["nodePort"])).filter(|port| *port != 0);
+        let mut set = ports.map(|port| cells::count(port, &["nodePort"])).filter(|port| *port != 0);
         if set.all(|port| known.contains(&port)) {
             for port in new.at_mut(&["spec", "ports"]).and_then(Value::as_array_mut).into_iter().flatten() {
                 port.remove_at(&["nodePort"]);
@@ -304,7 +304,7 @@ fn remove_if_same(new: &mut Value, old: &Value, keys: &[&str]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{creates, defaults, prints, updates};
+    use super::super::rows::{creates, defaults, prints, updates};
     use super::SERVICES;
 
     #[test]

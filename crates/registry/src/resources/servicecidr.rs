@@ -2,8 +2,9 @@
 
 use polder_model::{FieldError, FieldPath, Value};
 
+use super::addresses::canonical_cidr;
 use super::cells;
-use super::checks::{Errors, canonical_cidr, texts};
+use super::checks::{Errors, texts};
 use crate::behavior::{Behavior, Column};
 
 pub(super) const SERVICE_CIDR: Behavior = Behavior {

@@ -37,9 +37,9 @@ fn cells(object: &Value, print: &Print) -> Vec<Value> {
     let name = object.str_at(&["metadata", "name"]).unwrap_or_default();
     vec![
         format!("{name}{mark}").into(),
-        cells::text(object, &["provisioner"], ""),
-        cells::text(object, &["reclaimPolicy"], "Delete"),
-        cells::text(object, &["volumeBindingMode"], "Immediate"),
+        cells::text(object, &["provisioner"]),
+        cells::text_or(object, &["reclaimPolicy"], "Delete").into(),
+        cells::text_or(object, &["volumeBindingMode"], "Immediate").into(),
         cells::flag(object, &["allowVolumeExpansion"], false),
         cells::age(object, print),
     ]

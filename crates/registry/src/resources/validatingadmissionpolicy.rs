@@ -39,7 +39,7 @@ fn cells(object: &Value, print: &Print) -> Vec<Value> {
     };
     vec![
         cells::name(object),
-        cells::len(object, &["spec", "validations"]),
+        cells::len(object.at(&["spec", "validations"])).into(),
         param.into(),
         cells::age(object, print),
     ]
@@ -206,7 +206,6 @@ mod tests {
                 (
                     r#"{"spec":{}}"#,
                     &[
-                        "spec.failurePolicy: Required value",
                         "spec.matchConstraints: Required value",
                         "spec.validations: Required value: validations or auditAnnotations must contain at least one item",
                         "spec.auditAnnotations: Required value: validations or auditAnnotations must contain at least one item",

@@ -22,9 +22,9 @@ pub(super) const VOLUME_ATTACHMENT: Behavior = Behavior {
     cells: |object, print| {
         vec![
             cells::name(object),
-            cells::text(object, &["spec", "attacher"], ""),
-            cells::text(object, &["spec", "source", "persistentVolumeName"], ""),
-            cells::text(object, &["spec", "nodeName"], ""),
+            cells::text(object, &["spec", "attacher"]),
+            cells::text(object, &["spec", "source", "persistentVolumeName"]),
+            cells::text(object, &["spec", "nodeName"]),
             cells::flag(object, &["status", "attached"], false),
             cells::age(object, print),
         ]

@@ -3,7 +3,20 @@
 use polder_model::{FieldError, FieldPath, Value};
 
 use super::pod_spec_rules::{self, Surroundings};
-use super::{label_selector, print, rules};
+use super::{cells, checks, label_selector, pod_spec};
+use crate::behavior::{Column, ScalePaths};
+
+/// Where the `scale` subresource finds its numbers.
+pub(super) const SCALE: ScalePaths = ScalePaths {
+    spec_replicas: &["spec", "replicas"],
+    status_replicas: &["status", "replicas"],
+    selector: &["spec", "selector"],
+};
+
+/// The wide columns; [`wide_cells`] fills them.
+pub(super) const CONTAINERS: Column = Column::text("Containers").wide();
+pub(super) const IMAGES: Column = Column::text("Images").wide();
+pub(super) const SELECTOR: Column = Column::text("Selector").wide();
 
 /// The warning text for names that end up in pod names.
 pub(super) const NAMES_PODS: &str = "this is used in Pod names and hostnames";
@@ -16,7 +29,7 @@ pub(super) fn validate_selector(
     errors: &mut Vec<FieldError>,
 ) {
     let path = path.member("selector");
-    let Some(selector) = rules::some(spec, "selector") else {
+    let Some(selector) = checks::some(spec, "selector") else {
         errors.push(FieldError::required(path, ""));
         return;
     };
@@ -33,7 +46,7 @@ pub(super) fn validate_selector(
 
 /// The selector must select the pods that the template makes.
 pub(super) fn validate_selects(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
-    let selector = rules::some(spec, "selector");
+    let selector = checks::some(spec, "selector");
     if selector.is_none_or(label_selector::is_empty) || label_selector::format(selector).is_none() {
         return;
     }
@@ -63,6 +76,11 @@ pub(super) fn validate_template(
     pod_spec_rules::validate_running(template, kind, &path, errors);
 }
 
+/// Fills in the pod spec of the template.
+pub(super) fn default_template(object: &mut Value) {
+    pod_spec::default_template(object, &["spec", "template", "spec"]);
+}
+
 /// Rolling updates by default, with given amounts. Other strategies get none.
 pub(super) fn default_rolling_update(object: &mut Value, strategy: &str, amounts: &[(&str, Value)]) {
     let Some(spec) = object.at_mut(&["spec"]).filter(|spec| spec.as_object().is_some()) else { return };
@@ -81,13 +99,13 @@ pub(super) fn default_rolling_update(object: &mut Value, strategy: &str, amounts
 
 /// Container names, images and the selector: the wide columns.
 pub(super) fn wide_cells(object: &Value) -> [Value; 3] {
-    let [names, images] = print::containers(object.at(&["spec", "template", "spec"]));
+    let [names, images] = cells::containers(object.at(&["spec", "template", "spec"]));
     [names, images, label_selector::cell(object.at(&["spec", "selector"]))]
 }
 
 /// `1/3`.
 pub(super) fn ready(object: &Value) -> Value {
     let (ready, wanted) =
-        (print::count(object, &["status", "readyReplicas"]), print::count(object, &["spec", "replicas"]));
+        (cells::count(object, &["status", "readyReplicas"]), cells::count(object, &["spec", "replicas"]));
     format!("{ready}/{wanted}").into()
 }
