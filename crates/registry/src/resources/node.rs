@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use polder_model::names::label_value_problem;
 use polder_model::{FieldError, FieldErrorKind, FieldPath, Value};
 
-use super::{addresses, cells, checks, pod_spec_rules};
+use super::{addresses, cells, checks, scheduling_rules};
 use crate::behavior::{Behavior, Column, Print, Selectable};
 
 const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
@@ -138,7 +138,7 @@ fn taints(node: &Value, errors: &mut Vec<FieldError>) {
         if let Some(problem) = label_value_problem(value) {
             errors.push(FieldError::invalid(path.member("value"), value, problem));
         }
-        pod_spec_rules::taint_effect(effect, &path.member("effect"), errors);
+        scheduling_rules::taint_effect(effect, &path.member("effect"), errors);
         if !seen.insert((key, effect)) {
             errors.push(FieldError {
                 kind: FieldErrorKind::Duplicate,

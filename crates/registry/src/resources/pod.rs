@@ -2,7 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Value, json};
 
-use super::{cells, pod_rules, pod_spec};
+use super::{cells, pod_rules, pod_spec, resource_amounts};
 use crate::behavior::{Behavior, Column, Print, Selectable};
 
 pub(super) const PODS: Behavior = Behavior {
@@ -66,6 +66,7 @@ fn prepare_create(pod: &mut Value) {
     if pod.as_object().is_none() {
         return;
     }
+    merge_label_keys(pod);
     let mut status = json!({"phase": "Pending", "qosClass": (qos_class(pod))});
     if !pod.array_at(&["spec", "schedulingGates"]).is_empty() {
         let now = pod.at(&["metadata", "creationTimestamp"]).cloned().unwrap_or_default();
@@ -84,7 +85,47 @@ fn prepare_create(pod: &mut Value) {
     pod.set_at(&["status"], status);
 }
 
-/// How well the pod is protected from eviction. Amounts are compared as written.
+/// Keys of labels become requirements with the values that this pod has.
+fn merge_label_keys(pod: &mut Value) {
+    let Some(labels) = pod.at(&["metadata", "labels"]).and_then(Value::as_object).cloned() else { return };
+    let merge = |term: &mut Value| {
+        let requirements: Vec<Value> = [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")]
+            .iter()
+            .flat_map(|(list, operator)| term.array_at(&[list]).iter().map(move |key| (key, *operator)))
+            .filter_map(|(key, operator)| {
+                let key = key.as_str()?;
+                let value = labels.get(key)?.clone();
+                Some(json!({"key": key, "operator": operator, "values": [value]}))
+            })
+            .collect();
+        if !requirements.is_empty()
+            && let Some(selector) =
+                term.at_mut(&["labelSelector"]).filter(|selector| selector.as_object().is_some())
+        {
+            let mut all = selector.array_at(&["matchExpressions"]).to_vec();
+            all.extend(requirements);
+            selector.set_at(&["matchExpressions"], all);
+        }
+    };
+    let mut each = |path: &[&str], inner: &[&str]| {
+        for term in pod.at_mut(path).and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(term) = term.at_mut(inner) {
+                merge(term);
+            }
+        }
+    };
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let affinity = ["spec", "affinity", kind];
+        each(&[&affinity[..], &["requiredDuringSchedulingIgnoredDuringExecution"]].concat(), &[]);
+        each(
+            &[&affinity[..], &["preferredDuringSchedulingIgnoredDuringExecution"]].concat(),
+            &["podAffinityTerm"],
+        );
+    }
+    each(&["spec", "topologySpreadConstraints"], &[]);
+}
+
+/// How well the pod is protected from eviction.
 fn qos_class(pod: &Value) -> &'static str {
     let spec_resources = pod.at(&["spec", "resources"]).filter(|resources| resources.as_object().is_some());
     let resources: Vec<&Value> = match spec_resources {
@@ -96,8 +137,7 @@ fn qos_class(pod: &Value) -> &'static str {
             .collect(),
     };
     let amount = |resources: &Value, list: &str, name: &str| {
-        let amount = cells::quantity(resources.at(&[list, name]));
-        amount.contains(|digit: char| ('1'..='9').contains(&digit)).then_some(amount)
+        resource_amounts::amount(resources.at(&[list, name])).filter(|amount| !amount.is_zero())
     };
     let (mut any, mut guaranteed) = (false, !resources.is_empty());
     for resources in resources {

@@ -19,6 +19,7 @@ pub(super) fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
         return;
     };
     pod_spec_rules::validate(spec, Surroundings { is_pod: true, ..Surroundings::default() }, &path, errors);
+    tokens(spec, &path.member("volumes"), errors);
     for list in ["containers", "initContainers"] {
         let list_path = path.member(list);
         for (index, container) in spec.array_at(&[list]).iter().enumerate() {
@@ -26,6 +27,25 @@ pub(super) fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
             if image.trim() != image {
                 let text = "must not have leading or trailing whitespace";
                 errors.push(FieldError::invalid(list_path.index(index).member("image"), image, text));
+            }
+        }
+    }
+}
+
+/// Tokens are those of the pod's service account, so there must be one.
+fn tokens(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    if !checks::text(spec, "serviceAccountName").is_empty() {
+        return;
+    }
+    for (index, volume) in spec.array_at(&["volumes"]).iter().enumerate() {
+        let path = path.index(index);
+        let path = path.member("projected");
+        let path = path.member("sources");
+        for (index, source) in volume.array_at(&["projected", "sources"]).iter().enumerate() {
+            if checks::some(source, "serviceAccountToken").is_some() {
+                let path = path.index(index);
+                let text = "must not be specified when serviceAccountName is not set";
+                errors.push(FieldError::forbidden(path.member("serviceAccountToken"), text));
             }
         }
     }
