@@ -276,6 +276,10 @@ mod tests {
         );
         check(r#"{"args":["a",null],"labels":{"a":null}}"#, Ok(r#"{"args":["a",""],"labels":{"a":""}}"#));
         check(r#"{"replicas":3.0,"cpu":0.5,"port":80}"#, Ok(r#"{"cpu":"500m","port":80,"replicas":3}"#));
+        let text =
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+        check(r#"{"cpu":"much"}"#, Err(text));
+        check(r#"{"cpu":"1024Ki"}"#, Ok(r#"{"cpu":"1Mi"}"#));
         check(r#"{"port":"http","cpu":"100m"}"#, Ok(r#"{"cpu":"100m","port":"http"}"#));
         check(r#"{"time":"2024-01-01T01:00:00.5+01:00"}"#, Ok(r#"{"time":"2024-01-01T00:00:00Z"}"#));
         check(

@@ -1,7 +1,8 @@
 //! Cron jobs.
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
+use super::blank_status;
 use super::{cells, checks, cron, job, label_selector, pod_spec, workload};
 use crate::behavior::{Behavior, Column, Print};
 
@@ -28,6 +29,7 @@ pub(super) const CRONJOBS: Behavior = Behavior {
     default: |object| {
         pod_spec::default_template(object, &["spec", "jobTemplate", "spec", "template", "spec"])
     },
+    prepare_create: |object| blank_status::set(object, json!({})),
     validate,
     warnings,
     ..Behavior::PLAIN

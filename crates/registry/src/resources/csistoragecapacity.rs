@@ -3,22 +3,17 @@
 use polder_model::{FieldPath, Value};
 
 use super::cells;
-use super::checks::{Errors, dns_subdomain, immutable, text};
+use super::checks::{Errors, dns_subdomain, immutable, some, text};
 use super::label_selector;
+use super::resource_amounts;
 use crate::behavior::{Behavior, Column};
 
 pub(super) const CSI_STORAGE_CAPACITY: Behavior = Behavior {
     group: "storage.k8s.io",
     resource: "csistoragecapacities",
     unconditional_update: false,
-    columns: &[Column::NAME, Column::text("StorageClassName"), Column::text("Capacity")],
-    cells: |object, _| {
-        vec![
-            cells::name(object),
-            cells::text(object, &["storageClassName"]),
-            cells::text_or(object, &["capacity"], "<unset>").into(),
-        ]
-    },
+    columns: &[Column::NAME, cells::CREATED_AT],
+    cells: |object, _| vec![cells::name(object), cells::created_at(object)],
     validate,
     ..Behavior::PLAIN
 };
@@ -26,6 +21,11 @@ pub(super) const CSI_STORAGE_CAPACITY: Behavior = Behavior {
 fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     label_selector::validate(new.get("nodeTopology"), &FieldPath::root("nodeTopology"), errors);
     dns_subdomain(text(new, "storageClassName"), &FieldPath::root("storageClassName"), errors);
+    for key in ["capacity", "maximumVolumeSize"] {
+        if let Some(amount) = some(new, key) {
+            resource_amounts::not_negative(amount, &FieldPath::root(key), errors);
+        }
+    }
     if let Some(old) = old {
         immutable(new, old, "nodeTopology", &FieldPath::ROOT, errors);
         immutable(new, old, "storageClassName", &FieldPath::ROOT, errors);
@@ -52,6 +52,13 @@ mod tests {
                 ),
             ],
         );
-        check_cells(&CSI_STORAGE_CAPACITY, &[(good, r#"["c","s","1Gi"]"#)]);
+        check_cells(&CSI_STORAGE_CAPACITY, &[(good, r#"["c",""]"#)]);
+        check(
+            &CSI_STORAGE_CAPACITY,
+            &[(
+                r#"{"storageClassName":"s","capacity":"-1"}"#,
+                &[r#"capacity: Invalid value: "-1": must be greater than or equal to 0"#],
+            )],
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! Daemon sets.
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Object, Value};
 
+use super::blank_status;
 use super::{cells, checks, label_selector, workload};
 use crate::behavior::{Behavior, Column, Print};
 
@@ -63,6 +64,9 @@ fn template_generation(set: &Value) -> i64 {
 }
 
 fn prepare_create(set: &mut Value) {
+    let counts = ["currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady"];
+    let status: Object = counts.into_iter().map(|key| (key.into(), Value::Int(0))).collect();
+    blank_status::set(set, status.into());
     if set.as_object().is_some() {
         let generation = template_generation(set).max(1);
         set.set_at(&["metadata", "annotations", TEMPLATE_GENERATION], generation.to_string());
@@ -159,7 +163,9 @@ mod tests {
                 r#"{{"metadata":{{"annotations":{{"deprecated.daemonset.template.generation":"{generation}"}}}},"spec":{{"template":"{name}"}}}}"#
             )
         };
-        creates(&DAEMONSETS, r#"{"spec":{"template":"a"}}"#, &set(1, "a"));
+        let made = r#"{"metadata":{"annotations":{"deprecated.daemonset.template.generation":"1"}},"spec":{"template":"a"},
+            "status":{"currentNumberScheduled":0,"numberMisscheduled":0,"desiredNumberScheduled":0,"numberReady":0}}"#;
+        creates(&DAEMONSETS, r#"{"spec":{"template":"a"}}"#, made);
         updates(&DAEMONSETS, &set(9, "a"), &set(1, "a"), &set(1, "a"));
         updates(&DAEMONSETS, r#"{"spec":{"template":"b"}}"#, &set(1, "a"), &set(2, "b"));
     }

@@ -1,7 +1,10 @@
 //! Deployments.
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
+use super::blank_status;
+use super::pod_spec_rules::Surroundings;
+use super::workload::INVALID_SELECTOR;
 use super::{cells, checks, label_selector, workload};
 use crate::behavior::{Behavior, Column, Print};
 
@@ -22,6 +25,7 @@ pub(super) const DEPLOYMENTS: Behavior = Behavior {
     ],
     cells,
     default,
+    prepare_create: |object| blank_status::set(object, json!({})),
     validate,
     warnings: |object| super::name_warning(object, workload::NAMES_PODS),
     ..Behavior::PLAIN
@@ -54,8 +58,8 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = new.get("spec").unwrap_or(&Value::Null);
     checks::not_negative(spec, &["replicas"], &path, errors);
     workload::validate_selector(spec, "deployment", &path, errors);
-    workload::validate_selects(spec, &path, errors);
-    workload::validate_template(spec, "ReplicaSet", Default::default(), &path, errors);
+    let around = Surroundings::default();
+    workload::validate_selected_template(spec, "ReplicaSet", INVALID_SELECTOR, around, &path, errors);
     validate_strategy(spec, &path.member("strategy"), errors);
     checks::not_negative(
         spec,
@@ -148,9 +152,22 @@ mod tests {
         refuses(&DEPLOYMENTS, &good, Some(&good), &[]);
         refuses(
             &DEPLOYMENTS,
+            r#"{"spec":{"selector":{"matchLabels":{"a":" "}},"template":{"metadata":{"annotations":{" ":""}}}}}"#,
+            None,
+            &[
+                r#"spec.selector.matchLabels: Invalid value: " ": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"#,
+                r#"spec.selector: Invalid value: {"matchLabels":{"a":" "}}: invalid label selector"#,
+            ],
+        );
+        refuses(
+            &DEPLOYMENTS,
             "{}",
             None,
-            &["spec.selector: Required value", "spec.template.spec.containers: Required value"],
+            &[
+                "spec.selector: Required value",
+                "spec.template.metadata.labels: Invalid value: null: `selector` does not match template `labels`",
+                "spec.template.spec.containers: Required value",
+            ],
         );
         refuses(
             &DEPLOYMENTS,

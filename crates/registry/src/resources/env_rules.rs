@@ -2,7 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::checks::{Errors, config_key, dns_subdomain, required, some, text};
+use super::checks::{Errors, config_key, dns_label, dns_subdomain, required, some, text};
 use super::downward;
 
 /// Checks `env` and `envFrom`.
@@ -50,6 +50,16 @@ fn variables(container: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
             if let Some(reference) = some(from, key) {
                 key_reference(reference, &from_path.member(key), errors);
             }
+        }
+        if let Some(reference) = some(from, "fileKeyRef") {
+            let path = from_path.member("fileKeyRef");
+            if required(reference, "key", &path, errors) {
+                env_name(text(reference, "key"), &path.member("key"), errors);
+            }
+            if required(reference, "volumeName", &path, errors) {
+                dns_label(text(reference, "volumeName"), &path.member("volumeName"), errors);
+            }
+            required(reference, "path", &path, errors);
         }
         let found = sources.iter().filter(|source| some(from, source).is_some()).count();
         let text = match found {

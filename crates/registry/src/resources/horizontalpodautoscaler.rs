@@ -2,6 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Value, json};
 
+use super::blank_status;
 use super::{autoscaler_v1, cells, checks};
 use crate::behavior::{Behavior, Column, Print};
 
@@ -31,6 +32,7 @@ pub(super) const HORIZONTALPODAUTOSCALERS: Behavior = Behavior {
     ],
     cells,
     default,
+    prepare_create: |object| blank_status::set(object, json!({"desiredReplicas": 0})),
     validate,
     convert: autoscaler_v1::convert,
     ..Behavior::PLAIN
@@ -152,7 +154,7 @@ fn default(autoscaler: &mut Value) {
     }
 }
 
-fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
+fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let path = FieldPath::root("spec");
     let spec = new.get("spec").unwrap_or(&Value::Null);
     let min = spec.i64_at(&["minReplicas"]);
@@ -169,6 +171,14 @@ fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::invalid(path.member("maxReplicas"), max, text));
     }
     reference(spec.get("scaleTargetRef"), &path.member("scaleTargetRef"), errors);
+    let version_path = path.member("scaleTargetRef");
+    let target = |object: &'_ Value| {
+        let member = |key| object.str_at(&["spec", "scaleTargetRef", key]).unwrap_or_default().to_owned();
+        (member("apiVersion"), member("kind"))
+    };
+    if old.is_none_or(|old| target(old) != target(new)) {
+        target_version(spec.get("scaleTargetRef"), &version_path.member("apiVersion"), errors);
+    }
     for (index, metric) in spec.array_at(&["metrics"]).iter().enumerate() {
         validate_metric(metric, &path.member("metrics").index(index), errors);
     }
@@ -190,6 +200,18 @@ fn reference(reference: Option<&Value>, path: &FieldPath<'_>, errors: &mut Vec<F
                 }
             }
         }
+    }
+}
+
+/// What is scaled belongs to a group, or is one of the core kinds that can be scaled.
+fn target_version(reference: Option<&Value>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    let reference = reference.unwrap_or(&Value::Null);
+    let (version, kind) = (checks::text(reference, "apiVersion"), checks::text(reference, "kind"));
+    if version.matches('/').count() > 1 {
+        let text = format!("unexpected GroupVersion string: {version}");
+        errors.push(FieldError::invalid(path, version, text));
+    } else if !version.contains('/') && kind != "ReplicationController" {
+        errors.push(FieldError::invalid(path, version, "apiVersion must specify API group"));
     }
 }
 
@@ -388,6 +410,7 @@ mod tests {
                 "spec.maxReplicas: Invalid value: 2: must be greater than or equal to `minReplicas`",
                 r#"spec.scaleTargetRef.kind: Invalid value: "D/": may not contain '/'"#,
                 "spec.scaleTargetRef.name: Required value",
+                r#"spec.scaleTargetRef.apiVersion: Invalid value: "": apiVersion must specify API group"#,
                 "spec.metrics[0].pods: Required value: must populate information for the given metric source",
                 "spec.metrics[1].pods: Forbidden: must populate the given metric source only",
                 r#"spec.metrics[1].resource.target.type: Invalid value: "X": must be either Utilization, Value, or AverageValue"#,
@@ -398,7 +421,7 @@ mod tests {
         );
         refuses(
             &HORIZONTALPODAUTOSCALERS,
-            r#"{"spec":{"minReplicas":0,"scaleTargetRef":{"kind":"D","name":"d"}}}"#,
+            r#"{"spec":{"minReplicas":0,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"D","name":"d"}}}"#,
             None,
             &[
                 "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1",

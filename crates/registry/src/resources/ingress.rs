@@ -1,7 +1,8 @@
 //! Ingresses: which services outside requests reach.
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
+use super::blank_status;
 use super::cells;
 use super::checks::{
     Errors, dns_label, dns_subdomain, each, host_pattern, not_an_ip, path_segment, port_name, port_number,
@@ -25,6 +26,7 @@ pub(super) const INGRESS: Behavior = Behavior {
         Column::AGE,
     ],
     cells,
+    prepare_create: |object| blank_status::set(object, json!({"loadBalancer": {}})),
     validate,
     warnings,
     ..Behavior::PLAIN

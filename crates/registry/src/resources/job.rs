@@ -1,12 +1,14 @@
 //! Jobs: run to completion, selected by their own UID unless the user says otherwise.
 
 use polder_machinery::age::human_duration;
-use polder_model::{FieldError, FieldPath, Object, Value};
+use polder_model::names::dns_label_problem;
+use polder_model::{FieldError, FieldPath, Object, Value, json};
 
-use super::{cells, checks, label_selector, pod_spec, pod_spec_rules, workload};
+use super::{blank_status, cells, checks, job_policy, label_selector, pod_spec, pod_spec_rules, workload};
 use crate::behavior::{Behavior, Column, Print, Selectable};
 
 const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
+const MANAGED_BY_LEN_MAX: usize = 63;
 const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 
 pub(super) const JOBS: Behavior = Behavior {
@@ -91,6 +93,11 @@ fn default(job: &mut Value) {
     if let Some(spec) = job.at_mut(&["spec"]) {
         default_spec(spec);
     }
+    default_labels(job);
+}
+
+/// A job without labels gets those of its pods.
+fn default_labels(job: &mut Value) {
     let labels = job.at(&["spec", "template", "metadata", "labels"]).and_then(Value::as_object).cloned();
     if let Some(labels) = labels.filter(|labels| !labels.is_empty())
         && job.at(&["metadata", "labels"]).and_then(Value::as_object).is_none_or(Object::is_empty)
@@ -125,6 +132,7 @@ fn is_manual(job: &Value) -> bool {
 
 /// Labels the pods with the job's name and UID and selects by the latter.
 fn prepare_create(job: &mut Value) {
+    blank_status::set(job, json!({}));
     if is_manual(job) || job.get("spec").and_then(Value::as_object).is_none() {
         return;
     }
@@ -141,6 +149,7 @@ fn prepare_create(job: &mut Value) {
             job.set_at(path, value.as_str());
         }
     }
+    default_labels(job);
 }
 
 fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
@@ -153,6 +162,9 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
         selector => label_selector::validate(selector, &path.member("selector"), errors),
     }
     workload::validate_selects(spec, &path, errors);
+    if old.is_none() {
+        validate_pod_names(new, errors);
+    }
     if let (Some(old), Some(old_spec)) = (old, old.and_then(|old| old.get("spec"))) {
         validate_update(spec, old, old_spec, &path, errors);
     }
@@ -213,6 +225,9 @@ pub(super) fn validate_spec(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec
         let text = "when maxFailedIndexes is specified";
         errors.push(FieldError::required(path.member("backoffLimitPerIndex"), text));
     }
+    if let Some(manager) = checks::some(spec, "managedBy").and_then(Value::as_str) {
+        validate_manager(manager, &path.member("managedBy"), errors);
+    }
     let mode = spec.str_at(&["completionMode"]).unwrap_or("NonIndexed");
     let modes = ["NonIndexed", "Indexed"];
     if !modes.contains(&mode) {
@@ -226,15 +241,26 @@ pub(super) fn validate_spec(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec
             let text = "must be less than or equal to 100000 when completion mode is Indexed";
             errors.push(FieldError::invalid(path.member("parallelism"), parallelism, text));
         }
+        if let (Some(failed), Some(completions)) = (number("maxFailedIndexes"), number("completions"))
+            && failed > completions
+        {
+            let text = "must be less than or equal to completions";
+            errors.push(FieldError::invalid(path.member("maxFailedIndexes"), failed, text));
+        }
     } else {
         for key in ["backoffLimitPerIndex", "maxFailedIndexes"] {
             if let Some(value) = number(key) {
                 errors.push(FieldError::invalid(path.member(key), value, "requires indexed completion mode"));
             }
         }
-        if let Some(policy) = checks::some(spec, "successPolicy") {
-            let text = "requires indexed completion mode";
-            errors.push(FieldError::invalid(path.member("successPolicy"), policy.clone(), text));
+    }
+    job_policy::validate_failure(spec, &path.member("podFailurePolicy"), errors);
+    if let Some(policy) = checks::some(spec, "successPolicy") {
+        let path = path.member("successPolicy");
+        if mode == "Indexed" {
+            job_policy::validate_success(policy, number("completions").unwrap_or_default(), &path, errors);
+        } else {
+            errors.push(FieldError::invalid(path, policy.clone(), "requires indexed completion mode"));
         }
     }
     let fails = checks::some(spec, "podFailurePolicy").is_some();
@@ -259,6 +285,33 @@ pub(super) fn validate_spec(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec
             r#"only "Never" is supported when podFailurePolicy is specified"#,
         )),
         other => errors.push(FieldError::not_supported(policy_path, other, ["OnFailure", "Never"])),
+    }
+}
+
+fn validate_manager(manager: &str, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    let (domain, name) = manager.split_once('/').unwrap_or_default();
+    if domain.is_empty() || name.is_empty() {
+        let text = r#"must be a domain-prefixed path (such as "acme.io/foo")"#;
+        errors.push(FieldError::invalid(path, manager, text));
+    } else {
+        checks::dns_subdomain(domain, path, errors);
+    }
+    if manager.len() > MANAGED_BY_LEN_MAX {
+        errors.push(FieldError::too_long(path, MANAGED_BY_LEN_MAX));
+    }
+}
+
+/// The last pod of an indexed job is named after the job and its index, and must have a name.
+fn validate_pod_names(job: &Value, errors: &mut Vec<FieldError>) {
+    let name = job.str_at(&["metadata", "name"]).unwrap_or_default();
+    let completions = job.i64_at(&["spec", "completions"]).unwrap_or_default();
+    if job.str_at(&["spec", "completionMode"]) != Some("Indexed") || completions <= 0 {
+        return;
+    }
+    let last = format!("{name}-{}", completions - 1);
+    if dns_label_problem(&last).is_some() {
+        let text = format!("will not able to create pod with invalid DNS label: {last}");
+        errors.push(FieldError::invalid("metadata.name", name, text));
     }
 }
 
@@ -369,11 +422,12 @@ mod tests {
         creates(
             &JOBS,
             r#"{"metadata":{"name":"j","uid":"u"},"spec":{"template":{"metadata":{"labels":{"a":"b"}}}}}"#,
-            r#"{"metadata":{"name":"j","uid":"u"},"spec":{"selector":{"matchLabels":{"batch.kubernetes.io/controller-uid":"u"}},
-                "template":{"metadata":{"labels":{"a":"b","controller-uid":"u","batch.kubernetes.io/controller-uid":"u","job-name":"j","batch.kubernetes.io/job-name":"j"}}}}}"#,
+            r#"{"metadata":{"name":"j","uid":"u","labels":{"a":"b","controller-uid":"u","batch.kubernetes.io/controller-uid":"u","job-name":"j","batch.kubernetes.io/job-name":"j"}},
+                "spec":{"selector":{"matchLabels":{"batch.kubernetes.io/controller-uid":"u"}},
+                "template":{"metadata":{"labels":{"a":"b","controller-uid":"u","batch.kubernetes.io/controller-uid":"u","job-name":"j","batch.kubernetes.io/job-name":"j"}}}},"status":{}}"#,
         );
         let manual = r#"{"spec":{"manualSelector":true}}"#;
-        creates(&JOBS, manual, manual);
+        creates(&JOBS, manual, r#"{"spec":{"manualSelector":true},"status":{}}"#);
     }
 
     fn job(spec: &str, image: &str, policy: &str) -> String {
@@ -436,5 +490,30 @@ mod tests {
         );
         let expected = r#"spec.template: Invalid value: {"metadata":{"labels":{"batch.kubernetes.io/controller-uid":"u","batch.kubernetes.io/job-name":"j","controller-uid":"u","job-name":"j"}},"spec":{"containers":[{"image":"other","imagePullPolicy":"Always","name":"c"}],"restartPolicy":"Never"}}: field is immutable"#;
         refuses(&JOBS, &job(r#","completions":1"#, "other", "Never"), Some(&old), &[expected]);
+    }
+
+    #[test]
+    fn managers_and_indexed_names() {
+        let job = |name: &str, spec: &str| {
+            format!(
+                r#"{{"metadata":{{"name":"{name}"}},"spec":{{"manualSelector":true,"selector":{{"matchLabels":{{"a":"b"}}}},{spec}
+                    "template":{{"metadata":{{"labels":{{"a":"b"}}}},"spec":{{"restartPolicy":"Never","containers":[{{"name":"c","image":"i"}}]}}}}}}}}"#
+            )
+        };
+        refuses(&JOBS, &job("j", r#""managedBy":"a.b/c","#), None, &[]);
+        refuses(
+            &JOBS,
+            &job("j", r#""managedBy":"x","#),
+            None,
+            &[
+                r#"spec.managedBy: Invalid value: "x": must be a domain-prefixed path (such as "acme.io/foo")"#,
+            ],
+        );
+        let long = "x".repeat(62);
+        let indexed = r#""completionMode":"Indexed","completions":2,"#;
+        let text = format!(
+            r#"metadata.name: Invalid value: "{long}": will not able to create pod with invalid DNS label: {long}-1"#
+        );
+        refuses(&JOBS, &job(&long, indexed), None, &[&text]);
     }
 }

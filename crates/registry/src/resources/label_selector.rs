@@ -38,6 +38,13 @@ fn validate_expression(expression: &Value, path: &FieldPath<'_>, errors: &mut Er
     });
 }
 
+/// Whether a selector can be read; a missing one selects nothing.
+pub(super) fn is_valid(selector: Option<&Value>) -> bool {
+    let mut errors = Errors::new();
+    validate(selector, &FieldPath::ROOT, &mut errors);
+    errors.is_empty()
+}
+
 /// Whether the selector has no requirements.
 pub(super) fn is_empty(selector: &Value) -> bool {
     let no_labels =

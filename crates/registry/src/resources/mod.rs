@@ -5,6 +5,7 @@
 mod addresses;
 mod admission_rules;
 mod autoscaler_v1;
+mod blank_status;
 mod cells;
 mod checks;
 mod container_rules;
@@ -12,6 +13,7 @@ mod cron;
 mod device_claim;
 mod downward;
 mod env_rules;
+mod job_policy;
 mod label_selector;
 mod mount_rules;
 mod operating_system;

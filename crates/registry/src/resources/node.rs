@@ -105,6 +105,15 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     for (index, cidr) in new.array_at(&["spec", "podCIDRs"]).iter().enumerate() {
         addresses::cidr(cidr.as_str().unwrap_or_default(), &path.member("podCIDRs").index(index), errors);
     }
+    let cidrs = new.array_at(&["spec", "podCIDRs"]);
+    if cidrs.len() > 1 {
+        let families: HashSet<bool> =
+            cidrs.iter().filter_map(Value::as_str).map(|cidr| cidr.contains(':')).collect();
+        if cidrs.len() > 2 || families.len() < 2 {
+            let text = "may specify no more than one CIDR for each IP family";
+            errors.push(FieldError::invalid(path.member("podCIDRs"), cidrs.to_vec(), text));
+        }
+    }
     let Some(old) = old else { return };
     let mut seen = HashSet::new();
     for (index, address) in new.array_at(&["status", "addresses"]).iter().enumerate() {
@@ -193,6 +202,19 @@ mod tests {
                 r#"spec.podCIDRs[0]: Invalid value: "x": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"#,
                 r#"spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid"#,
                 r#"spec.providerID: Forbidden: node updates may not change providerID except from "" to valid"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn one_block_a_family() {
+        refuses(&NODES, r#"{"spec":{"podCIDRs":["10.0.0.0/24","fd00::/64"]}}"#, None, &[]);
+        refuses(
+            &NODES,
+            r#"{"spec":{"podCIDRs":["10.0.0.0/24","10.1.0.0/24"]}}"#,
+            None,
+            &[
+                r#"spec.podCIDRs: Invalid value: ["10.0.0.0/24","10.1.0.0/24"]: may specify no more than one CIDR for each IP family"#,
             ],
         );
     }

@@ -4,6 +4,7 @@ use polder_model::names::dns_subdomain_problem;
 use polder_model::{FieldError, FieldPath, Value, json};
 
 use super::persistentvolume::{CLASS_ANNOTATION, class, phase};
+use super::resource_amounts;
 use super::{cells, checks, label_selector, pod_rules};
 use crate::behavior::{Behavior, Column, Print};
 
@@ -113,6 +114,8 @@ pub(super) fn validate_spec(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec
     if spec.at(&["resources", "requests", "storage"]).is_none_or(Value::is_null) {
         errors.push(FieldError::required(path.member("resources").key("storage"), ""));
     }
+    let wanted = spec.at(&["resources", "requests", "storage"]);
+    resource_amounts::positive(wanted, &path.member("resources").key("storage"), errors);
     validate_class_and_mode(spec, path, errors);
     for key in ["dataSource", "dataSourceRef"] {
         let Some(source) = checks::some(spec, key) else { continue };
@@ -278,6 +281,16 @@ mod tests {
                 "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName \
              for bound claims\n-volumeName: \"v\"\n+volumeName: \"w\"",
             ],
+        );
+    }
+
+    #[test]
+    fn amounts() {
+        refuses(
+            &PERSISTENTVOLUMECLAIMS,
+            r#"{"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"0"}}}}"#,
+            None,
+            &[r#"spec.resources[storage]: Invalid value: "0": must be greater than zero"#],
         );
     }
 }

@@ -72,6 +72,7 @@ fn default_container(container: &mut Object) {
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(probe) = container.get_mut(probe) {
             default_http_get(probe);
+            default_zeros(probe);
         }
     }
     each(container.get_mut("env"), |variable| {
@@ -109,6 +110,17 @@ fn round_amounts(resources: &mut Value) {
                     *amount = rounded.to_string().into();
                 }
             }
+        }
+    }
+}
+
+/// Numbers of a probe for which zero means the default.
+fn default_zeros(probe: &mut Value) {
+    for (key, default) in
+        [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
+    {
+        if probe.i64_at(&[key]) == Some(0) {
+            probe.set_at(&[key], default);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use polder_model::names::dns_subdomain_problem;
+use polder_model::names::{dns_subdomain_problem, qualified_name_problem};
 use polder_model::{FieldError, FieldPath, Value};
 
 use super::container_rules::{self, Pod};
@@ -30,6 +30,7 @@ pub(super) fn validate_template(
     errors: &mut Vec<FieldError>,
 ) {
     checks::labels(template.at(&["metadata", "labels"]), &path.member("labels"), errors);
+    annotations(template.at(&["metadata", "annotations"]), &path.member("annotations"), errors);
     let Some(spec) = template.get("spec") else {
         errors.push(FieldError::required(path.member("spec").member("containers"), ""));
         return;
@@ -38,6 +39,15 @@ pub(super) fn validate_template(
     if !spec.array_at(&["ephemeralContainers"]).is_empty() {
         let text = "ephemeral containers not allowed in pod template";
         errors.push(FieldError::forbidden(path.member("spec").member("ephemeralContainers"), text));
+    }
+}
+
+/// Annotation keys, which are qualified names in any case.
+fn annotations(annotations: Option<&Value>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    for key in annotations.and_then(Value::as_object).into_iter().flat_map(|all| all.keys()) {
+        if errors.len() < checks::ERRORS_MAX {
+            checks::problem(key, qualified_name_problem(&key.to_lowercase()), path, errors);
+        }
     }
 }
 

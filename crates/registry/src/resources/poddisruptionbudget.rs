@@ -1,7 +1,8 @@
 //! Pod disruption budgets.
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
+use super::blank_status;
 use super::{cells, checks, label_selector};
 use crate::behavior::{Behavior, Column, Print};
 
@@ -18,6 +19,12 @@ pub(super) const PODDISRUPTIONBUDGETS: Behavior = Behavior {
         Column::AGE,
     ],
     cells,
+    prepare_create: |object| {
+        blank_status::set(
+            object,
+            json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}),
+        )
+    },
     validate,
     ..Behavior::PLAIN
 };

@@ -1,7 +1,8 @@
 //! Priority levels: how many requests of a level run at once, and what happens to the rest.
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
+use super::blank_status;
 use super::cells;
 use super::checks::{Errors, default_at, same, some, text};
 use crate::behavior::{Behavior, Column, Print};
@@ -26,6 +27,7 @@ pub(super) const PRIORITY_LEVEL_CONFIGURATION: Behavior = Behavior {
     ],
     cells,
     default,
+    prepare_create: |object| blank_status::set(object, json!({})),
     validate: |new, _, errors| validate(new, errors),
     ..Behavior::PLAIN
 };

@@ -1,7 +1,10 @@
 //! Replica sets.
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
+use super::blank_status;
+use super::pod_spec_rules::Surroundings;
+use super::workload::INVALID_SELECTOR;
 use super::{cells, checks, workload};
 use crate::behavior::{Behavior, Column, Print, Selectable};
 
@@ -14,6 +17,7 @@ pub(super) const REPLICASETS: Behavior = Behavior {
     columns: COLUMNS,
     cells,
     default: |object| workload::default_template(object),
+    prepare_create: |object| blank_status::set(object, json!({"replicas": 0})),
     validate,
     warnings: |object| super::name_warning(object, workload::NAMES_PODS),
     ..Behavior::PLAIN
@@ -51,8 +55,8 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     checks::not_negative(spec, &["replicas", "minReadySeconds"], &path, errors);
     // Upstream names the deployment here, too.
     workload::validate_selector(spec, "deployment", &path, errors);
-    workload::validate_selects(spec, &path, errors);
-    workload::validate_template(spec, "ReplicaSet", Default::default(), &path, errors);
+    let around = Surroundings::default();
+    workload::validate_selected_template(spec, "ReplicaSet", INVALID_SELECTOR, around, &path, errors);
     if let Some(old) = old.and_then(|old| old.get("spec")) {
         checks::immutable(spec, old, "selector", &path, errors);
     }

@@ -2,6 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Object, Value, json};
 
+use super::blank_status;
 use super::{cells, checks, label_selector, replicaset, workload};
 use crate::behavior::{Behavior, Print, Selectable};
 
@@ -14,6 +15,7 @@ pub(super) const REPLICATIONCONTROLLERS: Behavior = Behavior {
     columns: replicaset::COLUMNS,
     cells,
     default,
+    prepare_create: |object| blank_status::set(object, json!({"replicas": 0})),
     validate,
     warnings: |object| super::name_warning(object, workload::NAMES_PODS),
     ..Behavior::PLAIN

@@ -22,6 +22,13 @@ pub(super) fn not_negative(value: &Value, path: &FieldPath<'_>, errors: &mut Err
     }
 }
 
+/// An amount, if there is one, is more than nothing.
+pub(super) fn positive(value: Option<&Value>, path: &FieldPath<'_>, errors: &mut Errors) {
+    if let Some(amount) = amount(value).filter(|amount| amount.is_zero() || amount.is_negative()) {
+        errors.push(FieldError::invalid(path, amount.to_string(), "must be greater than zero"));
+    }
+}
+
 /// Things that are counted come in whole numbers, and nothing in less than none.
 pub(super) fn validate_amount(name: &str, value: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
     not_negative(value, path, errors);

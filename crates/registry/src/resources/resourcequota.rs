@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
-use super::{cells, checks, resource_names};
+use super::blank_status;
+use super::{cells, checks, resource_amounts, resource_names};
 use crate::behavior::{Behavior, Column, Print};
 
 const SCOPES: [&str; 7] = [
@@ -25,6 +26,7 @@ pub(super) const RESOURCEQUOTAS: Behavior = Behavior {
     delete_returns_object: true,
     columns: &[Column::NAME, Column::text("Request"), Column::text("Limit"), Column::AGE],
     cells,
+    prepare_create: |object| blank_status::set(object, json!({})),
     validate,
     ..Behavior::PLAIN
 };
@@ -51,6 +53,8 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
         .collect();
     for name in &names {
         resource_names::quota(name, &path.member("hard").key(name), errors);
+        let amount = spec.at(&["hard", name]).unwrap_or(&Value::Null);
+        resource_amounts::validate_amount(name, amount, &path.member("hard").key(name), errors);
     }
     validate_scopes(spec, &names, &path.member("scopes"), errors);
     validate_selector(spec, &names, &path.member("scopeSelector").member("matchExpressions"), errors);
@@ -191,6 +195,19 @@ mod tests {
             &[
                 r#"spec.scopes: Invalid value: ["BestEffort"]: unsupported scope applied to resource"#,
                 "spec.scopeSelector.matchExpressions.values: Required value: must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
+            ],
+        );
+    }
+
+    #[test]
+    fn amounts() {
+        refuses(
+            &RESOURCEQUOTAS,
+            r#"{"spec":{"hard":{"pods":"1.5","secrets":"-1"}}}"#,
+            None,
+            &[
+                r#"spec.hard[pods]: Invalid value: "1500m": must be an integer"#,
+                r#"spec.hard[secrets]: Invalid value: "-1": must be greater than or equal to 0"#,
             ],
         );
     }

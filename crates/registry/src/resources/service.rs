@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use polder_model::{Value, json};
 
+use super::blank_status;
 use super::{cells, checks, service_rules};
 use crate::behavior::{Behavior, Column, NameRule, Print, Selectable};
 
@@ -165,6 +166,7 @@ fn prepare_create(service: &mut Value) {
         service.set_at(&["spec", "clusterIPs"], vec![Value::from(ip)]);
     }
     default_families(service, None);
+    blank_status::set(service, json!({"loadBalancer": {}}));
 }
 
 /// Families follow from addresses; without addresses they are for whoever allots them to choose.
@@ -363,14 +365,18 @@ mod tests {
         creates(
             &SERVICES,
             r#"{"spec":{"clusterIP":"10.0.0.1"}}"#,
-            r#"{"spec":{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"SingleStack"}}"#,
+            r#"{"spec":{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"SingleStack"},"status":{"loadBalancer":{}}}"#,
         );
         creates(
             &SERVICES,
             r#"{"spec":{"clusterIP":"None"}}"#,
-            r#"{"spec":{"clusterIP":"None","clusterIPs":["None"],"ipFamilyPolicy":"RequireDualStack"}}"#,
+            r#"{"spec":{"clusterIP":"None","clusterIPs":["None"],"ipFamilyPolicy":"RequireDualStack"},"status":{"loadBalancer":{}}}"#,
         );
-        creates(&SERVICES, r#"{"spec":{"type":"ExternalName"}}"#, r#"{"spec":{"type":"ExternalName"}}"#);
+        creates(
+            &SERVICES,
+            r#"{"spec":{"type":"ExternalName"}}"#,
+            r#"{"spec":{"type":"ExternalName"},"status":{"loadBalancer":{}}}"#,
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Value, json};
 
+use super::blank_status;
 use super::pod_spec_rules::Surroundings;
 use super::{cells, checks, persistentvolumeclaim, workload};
 use crate::behavior::{Behavior, Column, NameRule, Print};
@@ -26,6 +27,7 @@ pub(super) const STATEFULSETS: Behavior = Behavior {
     columns: &[Column::NAME, Column::text("Ready"), Column::AGE, workload::CONTAINERS, workload::IMAGES],
     cells,
     default,
+    prepare_create: |object| blank_status::set(object, json!({"replicas": 0, "availableReplicas": 0})),
     validate,
     warnings,
     ..Behavior::PLAIN
@@ -96,9 +98,8 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
         checks::dns_label(service, &path.member("serviceName"), errors);
     }
     workload::validate_selector(spec, "statefulset", &path, errors);
-    workload::validate_selects(spec, &path, errors);
     let around = Surroundings { claim_templates: claims, names_hosts: true, is_pod: false };
-    workload::validate_template(spec, "StatefulSet", around, &path, errors);
+    workload::validate_selected_template(spec, "StatefulSet", "", around, &path, errors);
     if let Some(old) = old.and_then(|old| old.get("spec")) {
         validate_update(spec, old, &path, errors);
     }

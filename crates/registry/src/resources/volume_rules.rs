@@ -162,6 +162,15 @@ fn one_source(kind: &str, source: &Value, volume: &FieldPath<'_>, path: &FieldPa
     }
 }
 
+/// Checks the source of a persistent volume where it is the same as a pod's.
+pub(super) fn validate_persistent(kind: &str, source: &Value, spec: &FieldPath<'_>, errors: &mut Errors) {
+    if ["hostPath", "nfs", "glusterfs", "azureDisk", "fc", "gcePersistentDisk", "awsElasticBlockStore"]
+        .contains(&kind)
+    {
+        one_source(kind, source, spec, &spec.member(kind), errors);
+    }
+}
+
 /// Members, texts or lists, that must not be empty.
 fn require(source: &Value, keys: &[&str], path: &FieldPath<'_>, errors: &mut Errors) {
     for key in keys {

@@ -18,6 +18,9 @@ pub(super) const CONTAINERS: Column = Column::text("Containers").wide();
 pub(super) const IMAGES: Column = Column::text("Images").wide();
 pub(super) const SELECTOR: Column = Column::text("Selector").wide();
 
+/// What deployments and replica sets say about a selector that cannot be read.
+pub(super) const INVALID_SELECTOR: &str = "invalid label selector";
+
 /// The warning text for names that end up in pod names.
 pub(super) const NAMES_PODS: &str = "this is used in Pod names and hostnames";
 
@@ -33,21 +36,18 @@ pub(super) fn validate_selector(
         errors.push(FieldError::required(path, ""));
         return;
     };
-    let before = errors.len();
     label_selector::validate(Some(selector), &path, errors);
     if label_selector::is_empty(selector) {
         let text = format!("empty selector is invalid for {kind}");
         errors.push(FieldError::invalid(path, selector.clone(), text));
     }
-    if errors.len() > before && label_selector::format(Some(selector)).is_none() {
-        errors.push(FieldError::invalid(path, selector.clone(), "invalid label selector"));
-    }
 }
 
-/// The selector must select the pods that the template makes.
+/// The selector must select the pods that the template makes. One that is no selector has been reported.
 pub(super) fn validate_selects(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let selector = checks::some(spec, "selector");
-    if selector.is_none_or(label_selector::is_empty) || label_selector::format(selector).is_none() {
+    let everything = selector.is_some_and(label_selector::is_empty);
+    if everything || !label_selector::is_valid(selector) {
         return;
     }
     let labels = spec.at(&["template", "metadata", "labels"]);
@@ -74,6 +74,26 @@ pub(super) fn validate_template(
     let template = spec.get("template").unwrap_or(&Value::Null);
     pod_spec_rules::validate_template(template, around, &path, errors);
     pod_spec_rules::validate_running(template, kind, &path, errors);
+}
+
+/// Selector and template together: a selector that cannot be read is said to be so (`unreadable`), and then the template
+/// is not looked at.
+pub(super) fn validate_selected_template(
+    spec: &Value,
+    kind: &str,
+    unreadable: &str,
+    around: Surroundings<'_>,
+    path: &FieldPath<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let selector = checks::some(spec, "selector");
+    if label_selector::is_valid(selector) {
+        validate_selects(spec, path, errors);
+        validate_template(spec, kind, around, path, errors);
+    } else {
+        let value = selector.cloned().unwrap_or_default();
+        errors.push(FieldError::invalid(path.member("selector"), value, unreadable));
+    }
 }
 
 /// Fills in the pod spec of the template.
