@@ -21,10 +21,8 @@ pub(super) const CSI_STORAGE_CAPACITY: Behavior = Behavior {
 fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     label_selector::validate(new.get("nodeTopology"), &FieldPath::root("nodeTopology"), errors);
     dns_subdomain(text(new, "storageClassName"), &FieldPath::root("storageClassName"), errors);
-    for key in ["capacity", "maximumVolumeSize"] {
-        if let Some(amount) = some(new, key) {
-            resource_amounts::not_negative(amount, &FieldPath::root(key), errors);
-        }
+    if let Some(amount) = some(new, "capacity") {
+        resource_amounts::not_negative(amount, &FieldPath::root("capacity"), errors);
     }
     if let Some(old) = old {
         immutable(new, old, "nodeTopology", &FieldPath::ROOT, errors);

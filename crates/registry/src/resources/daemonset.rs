@@ -3,11 +3,27 @@
 use polder_model::{FieldError, FieldPath, Object, Value};
 
 use super::blank_status;
+use super::status_rules::Counters;
 use super::{cells, checks, label_selector, workload};
 use crate::behavior::{Behavior, Column, Print};
 
 /// The old counter of template changes, which apps/v1 keeps in an annotation.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+const STATUS: Counters = Counters {
+    not_negative: &[
+        "currentNumberScheduled",
+        "numberMisscheduled",
+        "desiredNumberScheduled",
+        "numberReady",
+        "observedGeneration",
+        "updatedNumberScheduled",
+        "numberAvailable",
+        "numberUnavailable",
+        "collisionCount",
+    ],
+    at_most: &[],
+};
 
 pub(super) const DAEMONSETS: Behavior = Behavior {
     group: "apps",
@@ -30,6 +46,8 @@ pub(super) const DAEMONSETS: Behavior = Behavior {
     default,
     prepare_create,
     prepare_update,
+    validate_status: |new, _, errors| STATUS.validate(new, errors),
+    warnings: workload::template_warnings,
     validate,
     ..Behavior::PLAIN
 };

@@ -4,9 +4,29 @@ use polder_model::{FieldError, FieldPath, Value, json};
 
 use super::blank_status;
 use super::pod_spec_rules::Surroundings;
+use super::status_rules::Counters;
 use super::workload::INVALID_SELECTOR;
 use super::{cells, checks, label_selector, workload};
 use crate::behavior::{Behavior, Column, Print};
+
+const STATUS: Counters = Counters {
+    not_negative: &[
+        "observedGeneration",
+        "replicas",
+        "updatedReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "unavailableReplicas",
+        "terminatingReplicas",
+        "collisionCount",
+    ],
+    at_most: &[
+        ("updatedReplicas", "replicas", "status.replicas"),
+        ("readyReplicas", "replicas", "status.replicas"),
+        ("availableReplicas", "replicas", "status.replicas"),
+        ("availableReplicas", "readyReplicas", "readyReplicas"),
+    ],
+};
 
 pub(super) const DEPLOYMENTS: Behavior = Behavior {
     group: "apps",
@@ -26,8 +46,9 @@ pub(super) const DEPLOYMENTS: Behavior = Behavior {
     cells,
     default,
     prepare_create: |object| blank_status::set(object, json!({})),
+    validate_status: |new, _, errors| STATUS.validate(new, errors),
     validate,
-    warnings: |object| super::name_warning(object, workload::NAMES_PODS),
+    warnings: workload::warnings,
     ..Behavior::PLAIN
 };
 

@@ -3,6 +3,7 @@
 use polder_model::{FieldError, FieldPath, Value, json};
 
 use super::blank_status;
+use super::status_rules::Counters;
 use super::{autoscaler_v1, cells, checks};
 use crate::behavior::{Behavior, Column, Print};
 
@@ -17,6 +18,8 @@ const SOURCES: [(&str, &str); 5] = [
     ("Pods", "pods"),
     ("Resource", "resource"),
 ];
+
+const STATUS: Counters = Counters { not_negative: &["currentReplicas", "desiredReplicas"], at_most: &[] };
 
 pub(super) const HORIZONTALPODAUTOSCALERS: Behavior = Behavior {
     group: "autoscaling",
@@ -33,6 +36,7 @@ pub(super) const HORIZONTALPODAUTOSCALERS: Behavior = Behavior {
     cells,
     default,
     prepare_create: |object| blank_status::set(object, json!({"desiredReplicas": 0})),
+    validate_status: |new, _, errors| STATUS.validate(new, errors),
     validate,
     convert: autoscaler_v1::convert,
     ..Behavior::PLAIN

@@ -4,12 +4,16 @@ use polder_machinery::age::human_duration;
 use polder_model::names::dns_label_problem;
 use polder_model::{FieldError, FieldPath, Object, Value, json};
 
+use super::status_rules::Counters;
 use super::{blank_status, cells, checks, job_policy, label_selector, pod_spec, pod_spec_rules, workload};
 use crate::behavior::{Behavior, Column, Print, Selectable};
 
 const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 const MANAGED_BY_LEN_MAX: usize = 63;
 const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
+
+const STATUS: Counters =
+    Counters { not_negative: &["active", "ready", "succeeded", "failed", "terminating"], at_most: &[] };
 
 pub(super) const JOBS: Behavior = Behavior {
     group: "batch",
@@ -34,8 +38,9 @@ pub(super) const JOBS: Behavior = Behavior {
     cells,
     default,
     prepare_create,
+    validate_status: |new, _, errors| STATUS.validate(new, errors),
     validate,
-    warnings: |object| super::name_warning(object, workload::NAMES_PODS),
+    warnings: workload::warnings,
     ..Behavior::PLAIN
 };
 
@@ -135,6 +140,10 @@ fn prepare_create(job: &mut Value) {
     blank_status::set(job, json!({}));
     if is_manual(job) || job.get("spec").and_then(Value::as_object).is_none() {
         return;
+    }
+    // Labels that came from the pods follow them.
+    if checks::same(job.at(&["metadata", "labels"]), job.at(&["spec", "template", "metadata", "labels"])) {
+        job.remove_at(&["metadata", "labels"]);
     }
     let own = |key: &str| job.str_at(&["metadata", key]).unwrap_or_default().to_owned();
     let (name, uid) = (own("name"), own("uid"));

@@ -17,6 +17,7 @@ pub(super) const NAMESPACES: Behavior = Behavior {
     default,
     prepare_create,
     prepare_update,
+    validate_status,
     validate,
     ..Behavior::PLAIN
 };
@@ -66,6 +67,16 @@ fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
             let text = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(FieldError::invalid(path, finalizer, text));
         }
+    }
+}
+
+fn validate_status(new: &Value, _: &Value, errors: &mut Vec<FieldError>) {
+    let deleted = new.at(&["metadata", "deletionTimestamp"]).is_some_and(|time| !time.is_null());
+    let phase = new.str_at(&["status", "phase"]).unwrap_or_default();
+    let (expected, not) = if deleted { ("Terminating", " not") } else { ("Active", "") };
+    if phase != expected {
+        let text = format!("may only be '{expected}' if `deletionTimestamp` is{not} empty");
+        errors.push(FieldError::invalid("status.Phase", phase, text));
     }
 }
 

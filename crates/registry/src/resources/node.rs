@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use polder_model::names::label_value_problem;
 use polder_model::{FieldError, FieldErrorKind, FieldPath, Value};
 
+use super::resource_amounts;
 use super::{addresses, cells, checks, scheduling_rules};
 use crate::behavior::{Behavior, Column, Print, Selectable};
 
@@ -32,6 +33,7 @@ pub(super) const NODES: Behavior = Behavior {
     ],
     cells,
     default,
+    validate_status,
     validate,
     ..Behavior::PLAIN
 };
@@ -115,14 +117,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
         }
     }
     let Some(old) = old else { return };
-    let mut seen = HashSet::new();
-    for (index, address) in new.array_at(&["status", "addresses"]).iter().enumerate() {
-        if !seen.insert(address.to_string()) {
-            let path = FieldPath::root("status");
-            let path = path.member("addresses");
-            errors.push(FieldError::duplicate(path.index(index), address.clone()));
-        }
-    }
+    unique_addresses(new, errors);
     let old_cidrs = old.array_at(&["spec", "podCIDRs"]);
     if !old_cidrs.is_empty() && old_cidrs != new.array_at(&["spec", "podCIDRs"]) {
         let text = "node updates may not change podCIDR except from \"\" to valid";
@@ -155,6 +150,29 @@ fn taints(node: &Value, errors: &mut Vec<FieldError>) {
                 value: Some(taint.clone()),
                 detail: "taints must be unique by key and effect pair".into(),
             });
+        }
+    }
+}
+
+fn validate_status(new: &Value, _: &Value, errors: &mut Vec<FieldError>) {
+    let path = FieldPath::root("status");
+    for list in ["capacity", "allocatable"] {
+        let path = path.member(list);
+        let amounts = new.at(&["status", list]).and_then(Value::as_object);
+        for (name, amount) in amounts.into_iter().flat_map(|amounts| amounts.iter()) {
+            resource_amounts::validate_amount(name, amount, &path.member(name), errors);
+        }
+    }
+    unique_addresses(new, errors);
+}
+
+fn unique_addresses(node: &Value, errors: &mut Vec<FieldError>) {
+    let path = FieldPath::root("status");
+    let path = path.member("addresses");
+    let mut seen = HashSet::new();
+    for (index, address) in node.array_at(&["status", "addresses"]).iter().enumerate() {
+        if !seen.insert(address.to_string()) {
+            errors.push(FieldError::duplicate(path.index(index), address.clone()));
         }
     }
 }

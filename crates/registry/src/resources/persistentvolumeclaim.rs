@@ -27,6 +27,7 @@ pub(super) const PERSISTENTVOLUMECLAIMS: Behavior = Behavior {
     cells,
     prepare_create,
     prepare_update,
+    validate_status,
     validate,
     ..Behavior::PLAIN
 };
@@ -198,6 +199,21 @@ fn validate_update(new: &Value, old: &Value, path: &FieldPath<'_>, errors: &mut 
         errors.push(FieldError::forbidden(path, text));
     }
     checks::immutable(new_spec, old_spec, "volumeMode", &FieldPath::ROOT, errors);
+}
+
+fn validate_status(new: &Value, _: &Value, errors: &mut Vec<FieldError>) {
+    let path = FieldPath::root("status");
+    for list in ["capacity", "allocatedResources"] {
+        let path = path.member(list);
+        let amounts = new.at(&["status", list]).and_then(Value::as_object);
+        for (name, amount) in amounts.into_iter().flat_map(|amounts| amounts.iter()) {
+            if let Some(amount) = resource_amounts::amount(Some(amount)).filter(|amount| amount.as_i64() < 0)
+            {
+                let text = "must be a valid resource quantity";
+                errors.push(FieldError::invalid(path.key(name), amount.as_i64(), text));
+            }
+        }
+    }
 }
 
 #[cfg(test)]

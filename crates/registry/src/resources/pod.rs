@@ -2,7 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Value, json};
 
-use super::{cells, pod_rules, pod_spec, resource_amounts};
+use super::{cells, pod_rules, pod_spec, pod_warnings, resource_amounts, status_rules};
 use crate::behavior::{Behavior, Column, Print, Selectable};
 
 pub(super) const PODS: Behavior = Behavior {
@@ -43,6 +43,7 @@ pub(super) const PODS: Behavior = Behavior {
     cells,
     default,
     prepare_create,
+    validate_status: status_rules::pod,
     validate,
     warnings,
     ..Behavior::PLAIN
@@ -163,7 +164,9 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
 }
 
 fn warnings(pod: &Value) -> Vec<String> {
-    super::name_warning(pod, "this is used in the Pod's hostname")
+    let mut warnings = super::name_warning(pod, "this is used in the Pod's hostname");
+    warnings.extend(pod_warnings::of(pod, ""));
+    warnings
 }
 
 /// A time of the last restart, and how often.

@@ -3,8 +3,14 @@
 use polder_model::{FieldError, FieldPath, Value, json};
 
 use super::blank_status;
+use super::status_rules::Counters;
 use super::{cells, checks, label_selector};
 use crate::behavior::{Behavior, Column, Print};
+
+const STATUS: Counters = Counters {
+    not_negative: &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"],
+    at_most: &[],
+};
 
 pub(super) const PODDISRUPTIONBUDGETS: Behavior = Behavior {
     group: "policy",
@@ -25,6 +31,7 @@ pub(super) const PODDISRUPTIONBUDGETS: Behavior = Behavior {
             json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}),
         )
     },
+    validate_status: |new, _, errors| STATUS.validate(new, errors),
     validate,
     ..Behavior::PLAIN
 };

@@ -4,9 +4,27 @@ use polder_model::{FieldError, FieldPath, Value, json};
 
 use super::blank_status;
 use super::pod_spec_rules::Surroundings;
+use super::status_rules::Counters;
 use super::workload::INVALID_SELECTOR;
 use super::{cells, checks, workload};
 use crate::behavior::{Behavior, Column, Print, Selectable};
+
+pub(super) const STATUS: Counters = Counters {
+    not_negative: &[
+        "replicas",
+        "fullyLabeledReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "terminatingReplicas",
+    ],
+    at_most: &[
+        ("fullyLabeledReplicas", "replicas", "status.replicas"),
+        ("readyReplicas", "replicas", "status.replicas"),
+        ("availableReplicas", "replicas", "status.replicas"),
+        ("availableReplicas", "readyReplicas", "readyReplicas"),
+    ],
+};
 
 pub(super) const REPLICASETS: Behavior = Behavior {
     group: "apps",
@@ -18,8 +36,9 @@ pub(super) const REPLICASETS: Behavior = Behavior {
     cells,
     default: |object| workload::default_template(object),
     prepare_create: |object| blank_status::set(object, json!({"replicas": 0})),
+    validate_status: |new, _, errors| STATUS.validate(new, errors),
     validate,
-    warnings: |object| super::name_warning(object, workload::NAMES_PODS),
+    warnings: workload::warnings,
     ..Behavior::PLAIN
 };
 

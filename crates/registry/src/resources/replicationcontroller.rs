@@ -16,8 +16,9 @@ pub(super) const REPLICATIONCONTROLLERS: Behavior = Behavior {
     cells,
     default,
     prepare_create: |object| blank_status::set(object, json!({"replicas": 0})),
+    validate_status: |new, _, errors| replicaset::STATUS.validate(new, errors),
     validate,
-    warnings: |object| super::name_warning(object, workload::NAMES_PODS),
+    warnings: workload::warnings,
     ..Behavior::PLAIN
 };
 

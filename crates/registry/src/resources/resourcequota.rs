@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use polder_model::{FieldError, FieldPath, Value, json};
 
 use super::blank_status;
+use super::status_rules;
 use super::{cells, checks, resource_amounts, resource_names};
 use crate::behavior::{Behavior, Column, Print};
 
@@ -27,6 +28,9 @@ pub(super) const RESOURCEQUOTAS: Behavior = Behavior {
     columns: &[Column::NAME, Column::text("Request"), Column::text("Limit"), Column::AGE],
     cells,
     prepare_create: |object| blank_status::set(object, json!({})),
+    validate_status: |new, _, errors| {
+        status_rules::amounts(new, &["hard", "used"], resource_names::quota, errors)
+    },
     validate,
     ..Behavior::PLAIN
 };

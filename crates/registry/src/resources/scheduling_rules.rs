@@ -222,8 +222,9 @@ pub(super) fn gates(spec: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
     }
 }
 
-/// The last two are known to be, and not yet to be used.
-const OPERATORS: [&str; 4] = ["Equal", "Exists", "Lt", "Gt"];
+const OPERATORS: [&str; 2] = ["Equal", "Exists"];
+/// What is said to those who try operators that are known and not yet served.
+const FUTURE_OPERATORS: [&str; 4] = ["Equal", "Exists", "Lt", "Gt"];
 
 /// Checks tolerations, of pods and of templates.
 pub(super) fn tolerations(spec: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
@@ -252,6 +253,9 @@ pub(super) fn tolerations(spec: &Value, path: &FieldPath<'_>, errors: &mut Error
             "Exists" => {
                 let text = "value must be empty when `operator` is 'Exists'";
                 errors.push(FieldError::invalid(path.member("operator"), value, text));
+            }
+            "Lt" | "Gt" => {
+                errors.push(FieldError::not_supported(path.member("operator"), operator, FUTURE_OPERATORS));
             }
             _ => errors.push(FieldError::not_supported(path.member("operator"), operator, OPERATORS)),
         }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use polder_model::{Value, json};
+use polder_model::{FieldError, Value, json};
 
 use super::blank_status;
+use super::status_rules;
 use super::{cells, checks, service_rules};
 use crate::behavior::{Behavior, Column, NameRule, Print, Selectable};
 
@@ -30,6 +31,7 @@ pub(super) const SERVICES: Behavior = Behavior {
     default,
     prepare_create,
     prepare_update,
+    validate_status,
     validate: service_rules::validate,
     ..Behavior::PLAIN
 };
@@ -301,6 +303,16 @@ fn remove_if_same(new: &mut Value, old: &Value, keys: &[&str]) {
         for key in keys {
             new.remove_at(&["spec", key]);
         }
+    }
+}
+
+fn validate_status(new: &Value, _: &Value, errors: &mut Vec<FieldError>) {
+    let ingress = new.array_at(&["status", "loadBalancer", "ingress"]);
+    if kind(new) != "LoadBalancer" && !ingress.is_empty() {
+        let text = "may only be used when `spec.type` is 'LoadBalancer'";
+        errors.push(FieldError::forbidden("status.loadBalancer.ingress", text));
+    } else {
+        status_rules::load_balancer(new, errors);
     }
 }
 

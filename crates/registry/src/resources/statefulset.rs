@@ -4,6 +4,7 @@ use polder_model::{FieldError, FieldPath, Value, json};
 
 use super::blank_status;
 use super::pod_spec_rules::Surroundings;
+use super::status_rules::Counters;
 use super::{cells, checks, persistentvolumeclaim, workload};
 use crate::behavior::{Behavior, Column, NameRule, Print};
 
@@ -18,6 +19,25 @@ const MUTABLE: [&str; 7] = [
     "minReadySeconds",
 ];
 
+const STATUS: Counters = Counters {
+    not_negative: &[
+        "replicas",
+        "readyReplicas",
+        "currentReplicas",
+        "updatedReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "collisionCount",
+    ],
+    at_most: &[
+        ("readyReplicas", "replicas", "status.replicas"),
+        ("currentReplicas", "replicas", "status.replicas"),
+        ("updatedReplicas", "replicas", "status.replicas"),
+        ("availableReplicas", "replicas", "status.replicas"),
+        ("availableReplicas", "readyReplicas", "status.readyReplicas"),
+    ],
+};
+
 pub(super) const STATEFULSETS: Behavior = Behavior {
     group: "apps",
     resource: "statefulsets",
@@ -28,6 +48,7 @@ pub(super) const STATEFULSETS: Behavior = Behavior {
     cells,
     default,
     prepare_create: |object| blank_status::set(object, json!({"replicas": 0, "availableReplicas": 0})),
+    validate_status: |new, _, errors| STATUS.validate(new, errors),
     validate,
     warnings,
     ..Behavior::PLAIN
@@ -47,6 +68,8 @@ fn default(set: &mut Value) {
             spec.set_at(&["updateStrategy", "rollingUpdate"], json!({}));
         }
     }
+    // Known and not yet served, as upstream has it.
+    spec.remove_at(&["updateStrategy", "rollingUpdate", "maxUnavailable"]);
     let rolling = ["updateStrategy", "rollingUpdate", "partition"];
     if spec.str_at(&["updateStrategy", "type"]) == Some("RollingUpdate")
         && spec.at(&rolling[..2]).is_some_and(|rolling| rolling.as_object().is_some())
@@ -148,13 +171,14 @@ fn validate_strategy(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldE
 }
 
 fn warnings(set: &Value) -> Vec<String> {
+    let mut warnings = workload::template_warnings(set);
     if set.i64_at(&["spec", "revisionHistoryLimit"]).is_some_and(|limit| limit < 0) {
-        return vec![
+        warnings.push(
             "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"
                 .into(),
-        ];
+        );
     }
-    Vec::new()
+    warnings
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use polder_model::{FieldError, FieldPath, Value};
 
 use super::pod_spec_rules::{self, Surroundings};
-use super::{cells, checks, label_selector, pod_spec};
+use super::{cells, checks, label_selector, pod_spec, pod_warnings};
 use crate::behavior::{Column, ScalePaths};
 
 /// Where the `scale` subresource finds its numbers.
@@ -94,6 +94,19 @@ pub(super) fn validate_selected_template(
         let value = selector.cloned().unwrap_or_default();
         errors.push(FieldError::invalid(path.member("selector"), value, unreadable));
     }
+}
+
+/// Warnings about the name, which pods will carry, and about the template.
+pub(super) fn warnings(object: &Value) -> Vec<String> {
+    let mut warnings = super::name_warning(object, NAMES_PODS);
+    warnings.extend(template_warnings(object));
+    warnings
+}
+
+/// Warnings about the template.
+pub(super) fn template_warnings(object: &Value) -> Vec<String> {
+    let template = object.at(&["spec", "template"]).unwrap_or(&Value::Null);
+    pod_warnings::of(template, "spec.template.")
 }
 
 /// Fills in the pod spec of the template.
