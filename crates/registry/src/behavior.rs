@@ -39,6 +39,8 @@ pub struct Behavior {
     pub prepare_update: fn(new: &mut Value, old: &Value),
     /// Checks beyond the schema; `old` is there on update.
     pub validate: fn(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>),
+    /// Checks of a change through the `status` subresource.
+    pub validate_status: fn(new: &Value, old: &Value, errors: &mut Vec<FieldError>),
     /// Turns an object of one served version into another; called only when the versions differ.
     pub convert: fn(&mut Value, from: &str, to: &str),
     /// What strategy warnings to send with a write.
@@ -64,6 +66,7 @@ impl Behavior {
         prepare_create: |_| {},
         prepare_update: |_, _| {},
         validate: |_, _, _| {},
+        validate_status: |_, _, _| {},
         convert: |_, _, _| {},
         warnings: |_| Vec::new(),
     };

@@ -94,8 +94,20 @@ pub(crate) fn validate_schema(target: &Target, value: &Value, errors: &mut Vec<F
         // Status is the server's and its controllers' word: Kubernetes checks little of it.
         let status = error.path == "status" || error.path.starts_with("status.");
         let excused = NOT_REQUIRED.contains(&(&target.definition.kind, &error.path));
-        !status && !excused && !said.contains(&error.path)
+        !status && !excused && !may_be_empty(&error.path) && !is_said(&error.path, &said)
     }));
+}
+
+/// Whether the kind's own checks have spoken of this place, or of one around it.
+fn is_said(path: &str, said: &HashSet<String>) -> bool {
+    // The root (`spec`) stands for the whole object and says nothing about its parts.
+    let mut around = path.match_indices(['.', '[']).skip(1).map(|(end, _)| &path[..end]);
+    said.contains(path) || around.any(|around| said.contains(around))
+}
+
+/// Texts that must be there and may be empty.
+fn may_be_empty(path: &str) -> bool {
+    path.ends_with("].value") && (path.contains(".httpHeaders[") || path.contains(".sysctls["))
 }
 
 /// apiVersion and kind must be those of the path; where the client left them out they are filled in.
@@ -152,5 +164,24 @@ fn report(
         FieldValidation::Strict => {
             Err(unfit(target, &format!("strict decoding error: {}", problems.join(", "))))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_said_twice() {
+        let said: HashSet<String> =
+            ["spec", "handler", "spec.strategy", "spec.ports[0].name"].map(Into::into).into();
+        for path in ["handler", "spec.strategy", "spec.strategy.type", "spec.ports[0].name"] {
+            assert!(is_said(path, &said), "{path}");
+        }
+        for path in ["spec.selector", "spec.strategyType", "spec.ports[1].name", "spec.ports[0]"] {
+            assert!(!is_said(path, &said), "{path}");
+        }
+        assert!(may_be_empty("spec.containers[0].livenessProbe.httpGet.httpHeaders[0].value"));
+        assert!(!may_be_empty("spec.containers[0].env[0].value"));
     }
 }

@@ -340,14 +340,16 @@ impl Registry {
     ) -> Result<(), Status> {
         let mut errors = Vec::new();
         metadata::validate(new, old, target, &mut errors);
-        if target.subresource.is_empty() {
-            (target.definition.behavior.validate)(new, old, &mut errors);
-            for warning in (target.definition.behavior.warnings)(new) {
-                context.warn(warning);
-            }
+        let behavior = target.definition.behavior;
+        match (target.subresource.as_str(), old) {
+            ("", _) => (behavior.validate)(new, old, &mut errors),
+            ("status", Some(old)) => (behavior.validate_status)(new, old, &mut errors),
+            _ => {}
         }
         decode::validate_schema(target, new, &mut errors);
         if errors.is_empty() {
+            let warnings = if target.subresource.is_empty() { (behavior.warnings)(new) } else { Vec::new() };
+            warnings.into_iter().for_each(|warning| context.warn(warning));
             return Ok(());
         }
         Err(Status::invalid(&target.definition.group_kind(), &target.name, &errors))

@@ -5,6 +5,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use polder_model::quantity::{Quantity, QuantityError};
 use polder_model::{Object, SmolStr, Value};
 
 use super::timestamp::{self, Precision};
@@ -19,8 +20,8 @@ pub enum CoerceError {
     Time(String),
     #[error("illegal base64 data at input byte {at}")]
     Base64 { at: usize },
-    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
-    Quantity,
+    #[error(transparent)]
+    Quantity(#[from] QuantityError),
 }
 
 /// Checks the JSON types of a value of a built-in kind and brings it into the form Kubernetes would write.
@@ -53,7 +54,7 @@ fn coerce_at(node: NodeRef<'_>, value: &mut Value, place: Option<&Place<'_>>) ->
     let own = node.get();
     match (own.kind, &mut *value) {
         (Kind::Any, _)
-        | (Kind::String | Kind::Quantity | Kind::IntOrString, Value::String(_))
+        | (Kind::String | Kind::IntOrString, Value::String(_))
         | (Kind::Boolean, Value::Bool(_))
         | (Kind::Number, Value::Int(_) | Value::Float(_)) => Ok(()),
         (Kind::Object, Value::Object(object)) => coerce_members(node, object, place),
@@ -71,11 +72,10 @@ fn coerce_at(node: NodeRef<'_>, value: &mut Value, place: Option<&Place<'_>>) ->
             *value = coerce_integer(own, value).ok_or_else(|| mismatch(node, value, place))?;
             Ok(())
         }
-        (Kind::Quantity, Value::Int(_) | Value::Float(_)) => {
-            *value = Value::from(value.to_string());
+        (Kind::Quantity, _) => {
+            *value = Quantity::from_value(value)?.to_string().into();
             Ok(())
         }
-        (Kind::Quantity, _) => Err(CoerceError::Quantity),
         (Kind::Time | Kind::MicroTime, Value::String(text)) => {
             let precision = if own.kind == Kind::Time { Precision::Seconds } else { Precision::Micros };
             let normal = timestamp::normalize(text, precision).map_err(CoerceError::Time)?;
@@ -275,7 +275,11 @@ mod tests {
             Ok(r#"{"any":{"x":null},"unknown":null}"#),
         );
         check(r#"{"args":["a",null],"labels":{"a":null}}"#, Ok(r#"{"args":["a",""],"labels":{"a":""}}"#));
-        check(r#"{"replicas":3.0,"cpu":0.5,"port":80}"#, Ok(r#"{"cpu":"0.5","port":80,"replicas":3}"#));
+        check(r#"{"replicas":3.0,"cpu":0.5,"port":80}"#, Ok(r#"{"cpu":"500m","port":80,"replicas":3}"#));
+        let text =
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+        check(r#"{"cpu":"much"}"#, Err(text));
+        check(r#"{"cpu":"1024Ki"}"#, Ok(r#"{"cpu":"1Mi"}"#));
         check(r#"{"port":"http","cpu":"100m"}"#, Ok(r#"{"cpu":"100m","port":"http"}"#));
         check(r#"{"time":"2024-01-01T01:00:00.5+01:00"}"#, Ok(r#"{"time":"2024-01-01T00:00:00Z"}"#));
         check(

@@ -19,12 +19,19 @@ pub struct DefaultsTooLarge;
 /// Completes a custom resource: drops `null` where there may be none, then fills in defaults.
 pub fn apply_defaults(node: NodeRef<'_>, value: &mut Value) -> Result<(), DefaultsTooLarge> {
     prune_nulls(node, value);
-    fill_defaults(node, value)
+    fill(node, value, Empty::IsAValue, &mut ADDED_MAX.clone())
 }
 
-/// Fills in defaults only: for values without stray `null`, such as built-in kinds after coercion.
+/// Fills in defaults only: for built-in kinds after coercion, where an empty text is as good as none.
 pub fn fill_defaults(node: NodeRef<'_>, value: &mut Value) -> Result<(), DefaultsTooLarge> {
-    fill(node, value, &mut ADDED_MAX.clone())
+    fill(node, value, Empty::IsUnset, &mut ADDED_MAX.clone())
+}
+
+/// What an empty text stands for. Go cannot tell one from nothing; a custom resource can.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Empty {
+    IsUnset,
+    IsAValue,
 }
 
 /// Drops members that are `null` where the schema neither allows that nor has a default.
@@ -49,7 +56,12 @@ pub fn prune_nulls(node: NodeRef<'_>, value: &mut Value) {
     }
 }
 
-fn fill(node: NodeRef<'_>, value: &mut Value, room: &mut usize) -> Result<(), DefaultsTooLarge> {
+fn fill(
+    node: NodeRef<'_>,
+    value: &mut Value,
+    empty: Empty,
+    room: &mut usize,
+) -> Result<(), DefaultsTooLarge> {
     if node.get().defaults_below == DefaultsBelow::None {
         return Ok(());
     }
@@ -58,15 +70,15 @@ fn fill(node: NodeRef<'_>, value: &mut Value, room: &mut usize) -> Result<(), De
             fill_missing(node, object, room)?;
             for (key, value) in object.iter_mut() {
                 let Some(member) = node.member(key) else { continue };
-                fill_null(member, value, room)?;
-                fill(member, value, room)?;
+                fill_null(member, value, empty, room)?;
+                fill(member, value, empty, room)?;
             }
         }
         Value::Array(items) => {
             let Some(item_node) = node.items() else { return Ok(()) };
             for item in items {
-                fill_null(item_node, item, room)?;
-                fill(item_node, item, room)?;
+                fill_null(item_node, item, empty, room)?;
+                fill(item_node, item, empty, room)?;
             }
         }
         _ => {}
@@ -98,8 +110,19 @@ fn fill_missing(node: NodeRef<'_>, object: &mut Object, room: &mut usize) -> Res
     Ok(())
 }
 
-fn fill_null(node: NodeRef<'_>, value: &mut Value, room: &mut usize) -> Result<(), DefaultsTooLarge> {
-    if let (Value::Null, false, Some(default)) = (&value, node.get().nullable, &node.get().default) {
+fn fill_null(
+    node: NodeRef<'_>,
+    value: &mut Value,
+    empty: Empty,
+    room: &mut usize,
+) -> Result<(), DefaultsTooLarge> {
+    let Some(default) = &node.get().default else { return Ok(()) };
+    let is_unset = match value {
+        Value::Null => !node.get().nullable,
+        Value::String(text) => text.is_empty() && empty == Empty::IsUnset && default.as_str().is_some(),
+        _ => false,
+    };
+    if is_unset {
         *value = take(default, room)?;
     }
     Ok(())
@@ -174,6 +197,19 @@ mod tests {
             r#"{"d":null,"n":null,"p":null,"m":{"k":null},"l":[null],"unknown":null}"#,
             r#"{"d":"x","l":[null],"m":{},"n":null,"unknown":null}"#,
         );
+    }
+
+    #[test]
+    fn empty_texts() {
+        let schema = compiled(
+            r#"{"type":"object","properties":{"a":{"type":"string","default":"x"},"b":{"type":"string"}}}"#,
+        );
+        for (is_builtin, expected) in [(true, r#"{"a":"x","b":""}"#), (false, r#"{"a":"","b":""}"#)] {
+            let mut value = Value::parse(br#"{"a":"","b":""}"#).unwrap();
+            let apply = if is_builtin { fill_defaults } else { apply_defaults };
+            apply(schema.node(), &mut value).unwrap();
+            assert_eq!(value.to_string(), expected);
+        }
     }
 
     #[test]

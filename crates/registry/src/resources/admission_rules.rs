@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use polder_model::{FieldError, FieldPath, Value};
 
 use super::checks::{
-    Errors, default_at, each, label_selector, one_of, path_segment, qualified_name, required, some, text,
-    texts,
+    Errors, default_at, each, one_of, path_segment, qualified_name, required, some, text, texts,
 };
+use super::label_selector;
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const SCOPES: [&str; 3] = ["*", "Cluster", "Namespaced"];
@@ -118,7 +118,7 @@ pub(super) fn validate_match_resources(matcher: &Value, path: &FieldPath<'_>, er
     for key in ["namespaceSelector", "objectSelector"] {
         match some(matcher, key) {
             None => errors.push(FieldError::required(path.member(key), "")),
-            selector => label_selector(selector, &path.member(key), errors),
+            selector => label_selector::validate(selector, &path.member(key), errors),
         }
     }
     for key in ["resourceRules", "excludeResourceRules"] {

@@ -1,8 +1,9 @@
 //! API services: which group versions are served here and which by another server.
 
 use polder_model::names::{dns_1035_label_problem, dns_subdomain_problem};
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
+use super::blank_status;
 use super::cells;
 use super::checks::{Errors, port_problem, problem, required, some, text};
 use crate::behavior::{Behavior, Column, NameRule, Print};
@@ -22,6 +23,7 @@ pub(super) const API_SERVICE: Behavior = Behavior {
             super::checks::default_at(object, &["spec", "service", "port"], 443);
         }
     },
+    prepare_create: |object| blank_status::set(object, json!({})),
     validate: |new, _, errors| validate(new, errors),
     ..Behavior::PLAIN
 };

@@ -3,7 +3,7 @@
 
 use polder_model::{Object, Value, json};
 
-use super::rules;
+use super::checks;
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
@@ -94,7 +94,7 @@ fn to_v1(autoscaler: &mut Value) {
         annotate.push((CONDITIONS, conditions));
     }
     for (annotation, value) in annotate {
-        if !rules::same(Some(&value), None) {
+        if !checks::same(Some(&value), None) {
             autoscaler.set_at(&["metadata", "annotations", annotation], value.to_string());
         }
     }
@@ -144,7 +144,7 @@ fn to_v2(autoscaler: &mut Value) {
 }
 
 fn is_cpu(metric: &Value) -> bool {
-    rules::text(metric, "type") == "Resource" && metric.str_at(&["resource", "name"]) == Some("cpu")
+    checks::text(metric, "type") == "Resource" && metric.str_at(&["resource", "name"]) == Some("cpu")
 }
 
 fn cpu_percent(metric: &Value) -> Option<i64> {
@@ -157,7 +157,7 @@ fn v1_name(name: &str, prefix: &str) -> String {
 }
 
 fn metric_to_v1(metric: &Value, prefix: &str) -> Value {
-    let mut converted = json!({"type": (rules::text(metric, "type"))});
+    let mut converted = json!({"type": (checks::text(metric, "type"))});
     for (source, v2, v1) in PLACES {
         let path: Vec<&str> = std::iter::once(source)
             .chain(v2.iter().map(|step| if *step == "$" { prefix } else { step }))
@@ -170,7 +170,7 @@ fn metric_to_v1(metric: &Value, prefix: &str) -> Value {
 }
 
 fn metric_to_v2(metric: &Value, prefix: &str) -> Value {
-    let mut converted = json!({"type": (rules::text(metric, "type"))});
+    let mut converted = json!({"type": (checks::text(metric, "type"))});
     for (source, v2, v1) in PLACES {
         let path: Vec<&str> = std::iter::once(source)
             .chain(v2.iter().map(|step| if *step == "$" { prefix } else { step }))
@@ -240,7 +240,7 @@ fn without_nulls(value: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::super::horizontalpodautoscaler::HORIZONTALPODAUTOSCALERS;
-    use super::super::tests::{converts, json};
+    use super::super::rows::{converts, parse};
     use super::convert;
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn nothing_is_lost() {
-        let v2 = json(
+        let v2 = parse(
             r#"{"metadata":{"annotations":{"a":"b"}},"spec":{"metrics":[
                 {"type":"Pods","pods":{"metric":{"name":"m","selector":{"matchLabels":{"x":"y"}}},"target":{"type":"AverageValue","averageValue":"1"}}},
                 {"type":"Object","object":{"describedObject":{"kind":"K","name":"n"},"metric":{"name":"m"},"target":{"type":"Value","value":"2"}}},

@@ -1,5 +1,9 @@
-//! Cells of `kubectl get` rows that many kinds share. Every function answers something, whatever the object holds.
+//! Cells of `kubectl get` rows that many kinds share: ages, counts, containers, labels.
+//!
+//! Objects come from tenants and may be of any shape; a cell that cannot be computed prints what upstream prints for
+//! the field's zero value.
 
+use jiff::Timestamp;
 use polder_machinery::age::human_duration;
 use polder_model::Value;
 
@@ -9,35 +13,117 @@ use crate::behavior::{Column, Print};
 pub(super) const CREATED_AT: Column = Column { name: "Created At", kind: "date", format: "", wide: false };
 
 pub(super) fn name(object: &Value) -> Value {
-    text(object, &["metadata", "name"], "")
+    text(object, &["metadata", "name"])
 }
 
 /// How long ago the object was created.
 pub(super) fn age(object: &Value, print: &Print) -> Value {
-    let created = object.str_at(&["metadata", "creationTimestamp"]);
-    let created: Option<jiff::Timestamp> = created.and_then(|text| text.parse().ok());
-    match created {
-        Some(created) => human_duration(print.now.saturating_sub(created.as_second())).into(),
+    since(object.str_at(&["metadata", "creationTimestamp"]), print).into()
+}
+
+pub(super) fn created_at(object: &Value) -> Value {
+    text(object, &["metadata", "creationTimestamp"])
+}
+
+/// How long ago a timestamp was.
+pub(super) fn since(timestamp: Option<&str>, print: &Print) -> String {
+    match timestamp.and_then(seconds) {
+        Some(then) => human_duration(print.now.saturating_sub(then)),
         None => "<unknown>".into(),
     }
 }
 
-pub(super) fn created_at(object: &Value) -> Value {
-    text(object, &["metadata", "creationTimestamp"], "")
+/// Seconds since 1970; `None` for what is no timestamp.
+pub(super) fn seconds(timestamp: &str) -> Option<i64> {
+    timestamp.parse::<Timestamp>().ok().map(Timestamp::as_second)
 }
 
-/// A string, or the text for when there is none.
-pub(super) fn text(object: &Value, path: &[&str], missing: &str) -> Value {
-    object.str_at(path).unwrap_or(missing).into()
+/// A string member, or nothing.
+pub(super) fn text(object: &Value, path: &[&str]) -> Value {
+    object.str_at(path).unwrap_or_default().into()
+}
+
+/// A string member, or another text when it is missing or empty.
+pub(super) fn text_or<'a>(object: &'a Value, path: &[&str], missing: &'a str) -> &'a str {
+    object.str_at(path).filter(|text| !text.is_empty()).unwrap_or(missing)
+}
+
+/// A number, 0 when missing.
+pub(super) fn count(object: &Value, path: &[&str]) -> i64 {
+    object.i64_at(path).unwrap_or_default()
+}
+
+/// How many members an object or list has.
+pub(super) fn len(value: Option<&Value>) -> i64 {
+    let len = match value {
+        Some(Value::Object(object)) => object.len(),
+        Some(Value::Array(items)) => items.len(),
+        _ => 0,
+    };
+    i64::try_from(len).unwrap_or(i64::MAX)
+}
+
+/// A quantity as it is written; a missing one is zero.
+pub(super) fn quantity(value: Option<&Value>) -> String {
+    match value {
+        Some(Value::String(text)) => text.to_string(),
+        Some(number @ (Value::Int(_) | Value::Float(_))) => number.to_string(),
+        _ => "0".into(),
+    }
+}
+
+/// An integer or string as it is written.
+pub(super) fn int_or_string(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Names and images of a pod spec's containers.
+pub(super) fn containers(pod_spec: Option<&Value>) -> [Value; 2] {
+    let containers = pod_spec.map(|spec| spec.array_at(&["containers"])).unwrap_or_default();
+    let joined = |key: &str| {
+        containers
+            .iter()
+            .map(|container| container.get(key).and_then(Value::as_str).unwrap_or_default())
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    [joined("name").into(), joined("image").into()]
+}
+
+/// `a=b,c=d`, or `<none>`.
+pub(super) fn labels(labels: Option<&Value>) -> Value {
+    let Some(labels) = labels.and_then(Value::as_object).filter(|labels| !labels.is_empty()) else {
+        return "<none>".into();
+    };
+    let pairs: Vec<String> =
+        labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    pairs.join(",").into()
+}
+
+/// The status of a condition: `True`, `False`, `Unknown`.
+pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+    object
+        .array_at(&["status", "conditions"])
+        .iter()
+        .find(|condition| condition.str_at(&["type"]) == Some(kind))?
+        .str_at(&["status"])
+}
+
+/// `RWO,ROX` for a list of access modes.
+pub(super) fn access_modes(modes: &[Value]) -> String {
+    const SHORT: [(&str, &str); 4] = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ];
+    let has = |mode: &str| modes.iter().any(|own| own.as_str() == Some(mode));
+    let short: Vec<&str> = SHORT.iter().filter(|(mode, _)| has(mode)).map(|(_, short)| *short).collect();
+    short.join(",")
 }
 
 pub(super) fn flag(object: &Value, path: &[&str], missing: bool) -> Value {
     object.at(path).and_then(Value::as_bool).unwrap_or(missing).into()
-}
-
-/// How many elements a list has.
-pub(super) fn len(object: &Value, path: &[&str]) -> Value {
-    i64::try_from(object.array_at(path).len()).unwrap_or(i64::MAX).into()
 }
 
 /// The first three texts and how many more there are.
@@ -57,38 +143,6 @@ pub(super) fn joined(object: &Value, path: &[&str], separator: &str) -> String {
     texts.join(separator)
 }
 
-/// A label selector on one line, requirements sorted by key.
-pub(super) fn label_selector(selector: Option<&Value>) -> Value {
-    let mut terms: Vec<(&str, String)> = Vec::new();
-    if let Some(labels) = selector.and_then(|selector| selector.get("matchLabels")).and_then(Value::as_object)
-    {
-        for (key, value) in labels.iter() {
-            terms.push((key, format!("{key}={}", value.as_str().unwrap_or_default())));
-        }
-    }
-    for expression in selector.map(|selector| selector.array_at(&["matchExpressions"])).unwrap_or_default() {
-        let key = expression.str_at(&["key"]).unwrap_or_default();
-        let mut values: Vec<&str> =
-            expression.array_at(&["values"]).iter().filter_map(Value::as_str).collect();
-        values.sort_unstable();
-        let values = values.join(",");
-        let term = match expression.str_at(&["operator"]) {
-            Some("In") => format!("{key} in ({values})"),
-            Some("NotIn") => format!("{key} notin ({values})"),
-            Some("Exists") => key.to_owned(),
-            Some("DoesNotExist") => format!("!{key}"),
-            _ => return "<error>".into(),
-        };
-        terms.push((key, term));
-    }
-    if terms.is_empty() {
-        return "<none>".into();
-    }
-    terms.sort_by_key(|(key, _)| *key);
-    let terms: Vec<String> = terms.into_iter().map(|(_, term)| term).collect();
-    terms.join(",").into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,25 +158,6 @@ mod tests {
         for (texts, cell) in rows {
             assert_eq!(first_three(texts.iter().map(ToString::to_string)), cell);
         }
-    }
-
-    #[test]
-    fn selectors_on_one_line() {
-        let rows = [
-            ("{}", "<none>"),
-            (r#"{"matchLabels":{"b":"1","a":"2"}}"#, "a=2,b=1"),
-            (
-                r#"{"matchLabels":{"m":"1"},"matchExpressions":[{"key":"z","operator":"Exists"},
-                    {"key":"a","operator":"In","values":["y","x"]},{"key":"n","operator":"DoesNotExist"}]}"#,
-                "a in (x,y),m=1,!n,z",
-            ),
-            (r#"{"matchExpressions":[{"key":"z","operator":"What"}]}"#, "<error>"),
-        ];
-        for (selector, cell) in rows {
-            let selector = Value::parse(selector.as_bytes()).unwrap();
-            assert_eq!(label_selector(Some(&selector)).as_str(), Some(cell));
-        }
-        assert_eq!(label_selector(None).as_str(), Some("<none>"));
     }
 
     #[test]

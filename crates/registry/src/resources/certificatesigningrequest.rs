@@ -9,8 +9,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use polder_machinery::age::human_duration;
 use polder_model::names::{dns_label_problem, dns_subdomain_problem};
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
+use super::blank_status;
 use super::cells;
 use super::checks::{Errors, each, same, text};
 use crate::behavior::{Behavior, Column, NameRule, Print, Selectable};
@@ -68,6 +69,7 @@ pub(super) const CERTIFICATE_SIGNING_REQUEST: Behavior = Behavior {
             object.remove_at(&["spec", key]);
         }
         object.remove_at(&["status"]);
+        blank_status::set(object, json!({}));
     },
     prepare_update: |new, old| {
         for key in ["spec", "status"] {
@@ -96,7 +98,7 @@ fn cells(object: &Value, print: &Print) -> Vec<Value> {
         cells::name(object),
         cells::age(object, print),
         signer.into(),
-        cells::text(object, &["spec", "username"], ""),
+        cells::text(object, &["spec", "username"]),
         duration.into(),
         condition(object).into(),
     ]
@@ -377,10 +379,10 @@ mod tests {
         let mut object =
             parse(r#"{"spec":{"username":"root","groups":["system:masters"],"signerName":"s"},"status":{}}"#);
         (CERTIFICATE_SIGNING_REQUEST.prepare_create)(&mut object);
-        assert_eq!(object.to_string(), r#"{"spec":{"signerName":"s"}}"#);
+        assert_eq!(object.to_string(), r#"{"spec":{"signerName":"s"},"status":{}}"#);
         let mut changed = parse(r#"{"spec":{"signerName":"t"}}"#);
         (CERTIFICATE_SIGNING_REQUEST.prepare_update)(&mut changed, &object);
-        assert_eq!(changed.to_string(), r#"{"spec":{"signerName":"s"}}"#);
+        assert_eq!(changed.to_string(), r#"{"spec":{"signerName":"s"},"status":{}}"#);
     }
 
     #[test]

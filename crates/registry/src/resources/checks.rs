@@ -16,7 +16,9 @@ pub(super) type Errors = Vec<FieldError>;
 /// No list is looked at further once there are this many errors.
 pub(super) const ERRORS_MAX: usize = 200;
 
-const IMMUTABLE: &str = "field is immutable";
+pub(super) const IMMUTABLE: &str = "field is immutable";
+pub(super) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+pub(super) const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const HOST_NAME: &str = "must be a DNS name, not an IP address";
 const PORT_NAME_LEN_MAX: usize = 15;
 
@@ -94,6 +96,22 @@ pub(super) fn one_of(
     }
 }
 
+/// A member that is one of an enumeration and may not be empty; a missing one has got its default elsewhere.
+pub(super) fn one_of_required(
+    object: &Value,
+    key: &str,
+    supported: &[&str],
+    path: &FieldPath<'_>,
+    errors: &mut Errors,
+) {
+    match object.get(key).and_then(Value::as_str) {
+        None => {}
+        Some("") => errors.push(FieldError::required(path.member(key), "")),
+        Some(value) if supported.contains(&value) => {}
+        Some(value) => errors.push(FieldError::not_supported(path.member(key), value, supported)),
+    }
+}
+
 /// A member that must be there; says whether it is.
 pub(super) fn required(object: &Value, key: &str, path: &FieldPath<'_>, errors: &mut Errors) -> bool {
     let there = some(object, key).is_some_and(|value| value.as_str() != Some(""));
@@ -101,6 +119,14 @@ pub(super) fn required(object: &Value, key: &str, path: &FieldPath<'_>, errors: 
         errors.push(FieldError::required(path.member(key), ""));
     }
     there
+}
+
+pub(super) fn not_negative(object: &Value, keys: &[&str], path: &FieldPath<'_>, errors: &mut Errors) {
+    for key in keys {
+        if let Some(number) = object.get(key).and_then(Value::as_i64).filter(|number| *number < 0) {
+            errors.push(FieldError::invalid(path.member(key), number, NOT_NEGATIVE));
+        }
+    }
 }
 
 /// Notes what is wrong with a text, if anything.
@@ -112,6 +138,14 @@ pub(super) fn problem(
 ) {
     if let Some(problem) = problem {
         errors.push(FieldError::invalid(path, value, problem));
+    }
+}
+
+/// A required DNS label.
+pub(super) fn name_label(object: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
+    match text(object, "name") {
+        "" => errors.push(FieldError::required(path.member("name"), "")),
+        name => dns_label(name, &path.member("name"), errors),
     }
 }
 
@@ -175,6 +209,15 @@ pub(super) fn port_number(port: i64, path: &FieldPath<'_>, errors: &mut Errors) 
     }
 }
 
+/// A port by number, or by an IANA service name.
+pub(super) fn port_or_name(port: Option<&Value>, path: &FieldPath<'_>, errors: &mut Errors) {
+    match port {
+        Some(Value::String(name)) => port_name(name, path, errors),
+        port => port_number(port.and_then(Value::as_i64).unwrap_or_default(), path, errors),
+    }
+}
+
+/// Reports everything wrong with a port name.
 pub(super) fn port_name(name: &str, path: &FieldPath<'_>, errors: &mut Errors) {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let problems = [
@@ -192,119 +235,6 @@ pub(super) fn port_name(name: &str, path: &FieldPath<'_>, errors: &mut Errors) {
     }
 }
 
-pub(super) fn ip(value: &str, path: &FieldPath<'_>, errors: &mut Errors) -> Option<IpAddr> {
-    let parsed = value.parse().ok();
-    if parsed.is_none() {
-        errors.push(FieldError::invalid(
-            path,
-            value,
-            "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-        ));
-    }
-    parsed
-}
-
-/// An address written the one right way.
-pub(super) fn canonical_ip(value: &str, path: &FieldPath<'_>, errors: &mut Errors) -> Option<IpAddr> {
-    let address = ip(value, path, errors)?;
-    if matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some()) {
-        errors.push(FieldError::invalid(path, value, "must not be an IPv4-mapped IPv6 address"));
-        return None;
-    }
-    let canonical = address.to_string();
-    if value != canonical {
-        errors.push(FieldError::invalid(path, value, format!("must be in canonical form ({canonical:?})")));
-        return None;
-    }
-    Some(address)
-}
-
-/// An address block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cidr {
-    pub(super) address: IpAddr,
-    pub(super) prefix_len: u32,
-}
-
-impl Cidr {
-    fn parse(text: &str) -> Option<Cidr> {
-        let (address, bits) = text.split_once('/')?;
-        let address: IpAddr = address.parse().ok()?;
-        let prefix_len: u32 = bits.parse().ok().filter(|_| bits.bytes().all(|byte| byte.is_ascii_digit()))?;
-        (prefix_len <= width(address)).then_some(Cidr { address, prefix_len })
-    }
-
-    /// The block without the bits beyond its prefix.
-    fn network(self) -> u128 {
-        let unused = width(self.address) - self.prefix_len;
-        bits(self.address).checked_shr(unused).unwrap_or(0).checked_shl(unused).unwrap_or(0)
-    }
-
-    /// Whether `inner` lies in this block and is smaller.
-    pub(super) fn contains_strictly(self, inner: Cidr) -> bool {
-        width(self.address) == width(inner.address)
-            && self.prefix_len < inner.prefix_len
-            && Cidr { prefix_len: self.prefix_len, ..inner }.network() == self.network()
-    }
-}
-
-fn width(address: IpAddr) -> u32 {
-    if address.is_ipv4() { 32 } else { 128 }
-}
-
-fn bits(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(v4) => v4.to_bits().into(),
-        IpAddr::V6(v6) => v6.to_bits(),
-    }
-}
-
-pub(super) fn cidr(value: &str, path: &FieldPath<'_>, errors: &mut Errors) -> Option<Cidr> {
-    let parsed = Cidr::parse(value);
-    if parsed.is_none() {
-        errors.push(FieldError::invalid(
-            path,
-            value,
-            "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
-        ));
-    }
-    parsed
-}
-
-/// An address block written the one right way, with no bits beyond its prefix.
-pub(super) fn canonical_cidr(value: &str, path: &FieldPath<'_>, errors: &mut Errors) -> Option<Cidr> {
-    let block = cidr(value, path, errors)?;
-    if bits(block.address) != block.network() {
-        let text = "must not have bits set beyond the prefix length";
-        errors.push(FieldError::invalid(path, value, text));
-        return None;
-    }
-    let canonical = format!("{}/{}", block.address, block.prefix_len);
-    if value != canonical {
-        errors.push(FieldError::invalid(path, value, format!("must be in canonical form ({canonical:?})")));
-        return None;
-    }
-    Some(block)
-}
-
-/// An address that something outside can be reached at.
-pub(super) fn endpoint_ip(address: IpAddr, value: &str, path: &FieldPath<'_>, errors: &mut Errors) {
-    let (link_local, link_local_multicast) = match address {
-        IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
-        IpAddr::V6(v6) => (v6.is_unicast_link_local(), v6.segments()[0] & 0xff0f == 0xff02),
-    };
-    let unspecified = format!("may not be unspecified ({value})");
-    let problems = [
-        (address.is_unspecified(), unspecified.as_str()),
-        (address.is_loopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
-        (link_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
-        (link_local_multicast, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"),
-    ];
-    for (wrong, text) in problems {
-        problem(value, wrong.then_some(text), path, errors);
-    }
-}
-
 /// Label keys and values of a map.
 pub(super) fn labels(labels: Option<&Value>, path: &FieldPath<'_>, errors: &mut Errors) {
     let Some(labels) = labels.and_then(Value::as_object) else { return };
@@ -318,61 +248,69 @@ pub(super) fn labels(labels: Option<&Value>, path: &FieldPath<'_>, errors: &mut 
     }
 }
 
-/// A label selector; a missing one is fine.
-pub(super) fn label_selector(selector: Option<&Value>, path: &FieldPath<'_>, errors: &mut Errors) {
-    let Some(selector) = selector else { return };
-    labels(selector.get("matchLabels"), &path.member("matchLabels"), errors);
-    each(selector, "matchExpressions", path, errors, |expression, path, errors| {
-        let values = path.member("values");
-        let values_empty = expression.array_at(&["values"]).is_empty();
-        match (text(expression, "operator"), values_empty) {
-            ("In" | "NotIn", false) | ("Exists" | "DoesNotExist", true) => {}
-            ("In" | "NotIn", true) => {
-                errors.push(FieldError::required(
-                    values,
-                    "must be specified when `operator` is 'In' or 'NotIn'",
-                ));
-            }
-            ("Exists" | "DoesNotExist", false) => errors.push(FieldError::forbidden(
-                values,
-                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-            )),
-            (unknown, _) => errors.push(FieldError::invalid(
-                path.member("operator"),
-                unknown,
-                "not a valid selector operator",
-            )),
+/// A key of a config map or secret.
+pub(super) fn config_key(key: &str, path: &FieldPath<'_>, errors: &mut Errors) {
+    let mut problem = |text: &str| errors.push(FieldError::invalid(path, key, text));
+    if key.len() > 253 {
+        problem("must be no more than 253 characters");
+    }
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if key.is_empty() || !key.bytes().all(allowed) {
+        problem(
+            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or \
+             'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
+        );
+    }
+    match key {
+        "." => problem("must not be '.'"),
+        ".." => problem("must not be '..'"),
+        _ if key.starts_with("..") => problem("must not start with '..'"),
+        _ => {}
+    }
+}
+
+/// The number of a `25%` or `3`; what is neither counts as 0.
+pub(super) fn int_or_percent(value: Option<&Value>) -> i64 {
+    match value {
+        Some(Value::String(text)) => percent(text).unwrap_or_default(),
+        Some(value) => value.as_i64().unwrap_or_default(),
+        None => 0,
+    }
+}
+
+fn percent(text: &str) -> Option<i64> {
+    let digits = text.strip_suffix('%')?;
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| digits.parse().unwrap_or(i64::MAX))
+}
+
+/// A number that is not negative, or a percentage.
+pub(super) fn positive_int_or_percent(value: Option<&Value>, path: &FieldPath<'_>, errors: &mut Errors) {
+    match value {
+        Some(Value::String(text)) if percent(text).is_none() => errors.push(FieldError::invalid(
+            path,
+            text,
+            "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', \
+             regex used for validation is '[0-9]+%')",
+        )),
+        Some(Value::Int(number)) if *number < 0 => {
+            errors.push(FieldError::invalid(path, *number, NOT_NEGATIVE));
         }
-        qualified_name(text(expression, "key"), &path.member("key"), errors);
-        each(expression, "values", path, errors, |value, path, errors| {
-            let value = value.as_str().unwrap_or_default();
-            problem(value, label_value_problem(value), path, errors);
-        });
-    });
+        _ => {}
+    }
+}
+
+pub(super) fn at_most_100_percent(value: Option<&Value>, path: &FieldPath<'_>, errors: &mut Errors) {
+    if let Some(text) = value.and_then(Value::as_str)
+        && percent(text).is_some_and(|percent| percent > 100)
+    {
+        errors.push(FieldError::invalid(path, text, "must not be greater than 100%"));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn blocks() {
-        let rows = [
-            ("10.0.0.0/8", "10.1.0.0/16", true),
-            ("10.0.0.0/8", "10.0.0.0/8", false),
-            ("10.0.0.0/8", "11.0.0.0/16", false),
-            ("0.0.0.0/0", "11.0.0.0/16", true),
-            ("::/0", "fd00::/8", true),
-            ("::/0", "11.0.0.0/16", false),
-        ];
-        for (outer, inner, within) in rows {
-            let (outer, inner) = (Cidr::parse(outer).unwrap(), Cidr::parse(inner).unwrap());
-            assert_eq!(outer.contains_strictly(inner), within, "{inner:?} in {outer:?}");
-        }
-        for bad in ["", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/+8", "10.0.0.0/", "x/8", "::/129"] {
-            assert_eq!(Cidr::parse(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn the_report_is_bounded() {
@@ -384,20 +322,5 @@ mod tests {
             errors.push(FieldError::required(path, ""));
         });
         assert_eq!(errors.len(), ERRORS_MAX);
-    }
-
-    #[test]
-    fn canonical_forms() {
-        let rows = [
-            ("10.0.0.1", ""),
-            ("10.0.0", "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
-            ("2001:DB8::1", r#"must be in canonical form ("2001:db8::1")"#),
-            ("::ffff:1.2.3.4", "must not be an IPv4-mapped IPv6 address"),
-        ];
-        for (text, problem) in rows {
-            let mut errors = Errors::new();
-            canonical_ip(text, &FieldPath::ROOT, &mut errors);
-            assert_eq!(errors.first().map_or("", |error| error.detail.as_str()), problem);
-        }
     }
 }

@@ -2,7 +2,8 @@
 
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::checks::{Errors, each, label_selector, some};
+use super::checks::{Errors, each, some};
+use super::label_selector;
 use super::role::{ROLE, validate_rules};
 use crate::behavior::Behavior;
 
@@ -20,7 +21,7 @@ fn validate(role: &Value, errors: &mut Errors) {
         ));
     }
     each(aggregation, "clusterRoleSelectors", &path, errors, |selector, path, errors| {
-        label_selector(Some(selector), path, errors);
+        label_selector::validate(Some(selector), path, errors);
     });
 }
 

@@ -2,7 +2,7 @@
 
 use polder_model::Value;
 
-use super::print;
+use super::cells;
 use crate::behavior::{Behavior, Column, Print};
 
 pub(super) const COMPONENTSTATUSES: Behavior = Behavior {
@@ -24,16 +24,16 @@ fn cells(component: &Value, _: &Print) -> Vec<Value> {
     };
     let healthy = healthy.unwrap_or(&Value::Null);
     vec![
-        print::name(component),
+        cells::name(component),
         status.into(),
-        print::text(healthy, &["message"]),
-        print::text(healthy, &["error"]),
+        cells::text(healthy, &["message"]),
+        cells::text(healthy, &["error"]),
     ]
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::prints;
+    use super::super::rows::prints;
     use super::COMPONENTSTATUSES;
 
     #[test]

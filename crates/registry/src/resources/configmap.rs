@@ -2,7 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::{print, rules};
+use super::{cells, checks};
 use crate::behavior::{Behavior, Column, Print};
 
 /// Also for secrets.
@@ -18,8 +18,8 @@ pub(super) const CONFIGMAPS: Behavior = Behavior {
 };
 
 fn cells(map: &Value, print: &Print) -> Vec<Value> {
-    let entries = print::len(map.get("data")) + print::len(map.get("binaryData"));
-    vec![print::name(map), entries.into(), print::age(map, print)]
+    let entries = cells::len(map.get("data")) + cells::len(map.get("binaryData"));
+    vec![cells::name(map), entries.into(), cells::age(map, print)]
 }
 
 fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
@@ -30,7 +30,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     for key in ["data", "binaryData"] {
         let path = FieldPath::root(key);
         for (name, value) in new.get(key).and_then(Value::as_object).into_iter().flat_map(|all| all.iter()) {
-            rules::config_key(name, &path.key(name), errors);
+            checks::config_key(name, &path.key(name), errors);
             if key == "data" && new.at(&["binaryData", name]).is_some() {
                 let text = "duplicate of key present in binaryData";
                 errors.push(FieldError::invalid(path.key(name), name, text));
@@ -60,7 +60,7 @@ pub(super) fn validate_frozen(new: &Value, old: &Value, contents: &[&str], error
         errors.push(FieldError::forbidden("immutable", FROZEN));
     }
     for key in contents {
-        if !rules::same(new.get(key), old.get(key)) {
+        if !checks::same(new.get(key), old.get(key)) {
             errors.push(FieldError::forbidden(key, FROZEN));
         }
     }
@@ -68,7 +68,7 @@ pub(super) fn validate_frozen(new: &Value, old: &Value, contents: &[&str], error
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{prints, refuses};
+    use super::super::rows::{prints, refuses};
     use super::*;
 
     #[test]

@@ -2,7 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, GroupVersion, Value};
 
-use super::{print, rules};
+use super::{cells, checks};
 use crate::behavior::{Behavior, Column, Print};
 
 pub(super) const CONTROLLERREVISIONS: Behavior = Behavior {
@@ -16,10 +16,10 @@ pub(super) const CONTROLLERREVISIONS: Behavior = Behavior {
 
 fn cells(revision: &Value, print: &Print) -> Vec<Value> {
     vec![
-        print::name(revision),
+        cells::name(revision),
         controller(revision).into(),
-        print::count(revision, &["revision"]).into(),
-        print::age(revision, print),
+        cells::count(revision, &["revision"]).into(),
+        cells::age(revision, print),
     ]
 }
 
@@ -30,18 +30,18 @@ fn controller(revision: &Value) -> String {
         .iter()
         .find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true));
     let Some(owner) = owner else { return "<none>".into() };
-    let group = GroupVersion::parse(rules::text(owner, "apiVersion"))
+    let group = GroupVersion::parse(checks::text(owner, "apiVersion"))
         .map(|version| version.group)
         .unwrap_or_default();
-    let kind = rules::text(owner, "kind").to_lowercase();
+    let kind = checks::text(owner, "kind").to_lowercase();
     let dot = if group.is_empty() { "" } else { "." };
-    format!("{kind}{dot}{group}/{}", rules::text(owner, "name"))
+    format!("{kind}{dot}{group}/{}", checks::text(owner, "name"))
 }
 
 fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    rules::not_negative(new, &["revision"], &FieldPath::ROOT, errors);
-    match (old, rules::some(new, "data")) {
-        (Some(old), _) => rules::immutable(new, old, "data", &FieldPath::ROOT, errors),
+    checks::not_negative(new, &["revision"], &FieldPath::ROOT, errors);
+    match (old, checks::some(new, "data")) {
+        (Some(old), _) => checks::immutable(new, old, "data", &FieldPath::ROOT, errors),
         (None, Some(Value::Object(_))) => {}
         (None, Some(_)) => errors.push(FieldError::required("data", "data must be a valid JSON object")),
         (None, None) => errors.push(FieldError::required("data", "data is mandatory")),
@@ -50,7 +50,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{prints, refuses};
+    use super::super::rows::{prints, refuses};
     use super::CONTROLLERREVISIONS;
 
     #[test]

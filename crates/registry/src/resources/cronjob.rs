@@ -1,8 +1,9 @@
 //! Cron jobs.
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
-use super::{cron, job, label_selector, pod_spec, print, rules, workload};
+use super::blank_status;
+use super::{cells, checks, cron, job, label_selector, pod_spec, workload};
 use crate::behavior::{Behavior, Column, Print};
 
 /// Jobs get a suffix of eleven characters, and their names are labels.
@@ -20,14 +21,15 @@ pub(super) const CRONJOBS: Behavior = Behavior {
         Column::integer("Active"),
         Column::text("Last Schedule"),
         Column::AGE,
-        Column::text("Containers").wide(),
-        Column::text("Images").wide(),
-        Column::text("Selector").wide(),
+        workload::CONTAINERS,
+        workload::IMAGES,
+        workload::SELECTOR,
     ],
     cells,
     default: |object| {
         pod_spec::default_template(object, &["spec", "jobTemplate", "spec", "template", "spec"])
     },
+    prepare_create: |object| blank_status::set(object, json!({})),
     validate,
     warnings,
     ..Behavior::PLAIN
@@ -41,15 +43,15 @@ fn cells(cron_job: &Value, print: &Print) -> Vec<Value> {
     };
     let last = cron_job.str_at(&["status", "lastScheduleTime"]);
     let [names, images] =
-        print::containers(cron_job.at(&["spec", "jobTemplate", "spec", "template", "spec"]));
+        cells::containers(cron_job.at(&["spec", "jobTemplate", "spec", "template", "spec"]));
     vec![
-        print::name(cron_job),
-        print::text(cron_job, &["spec", "schedule"]),
+        cells::name(cron_job),
+        cells::text(cron_job, &["spec", "schedule"]),
         cron_job.str_at(&["spec", "timeZone"]).unwrap_or("<none>").into(),
         suspend.into(),
-        print::len(cron_job.at(&["status", "active"])).into(),
-        last.map_or_else(|| "<none>".into(), |last| print::since(Some(last), print)).into(),
-        print::age(cron_job, print),
+        cells::len(cron_job.at(&["status", "active"])).into(),
+        last.map_or_else(|| "<none>".into(), |last| cells::since(Some(last), print)).into(),
+        cells::age(cron_job, print),
         names,
         images,
         label_selector::cell(cron_job.at(&["spec", "jobTemplate", "spec", "selector"])),
@@ -61,16 +63,16 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = new.get("spec").unwrap_or(&Value::Null);
     let old_spec = old.and_then(|old| old.get("spec"));
     validate_schedule(spec, old_spec, &path.member("schedule"), errors);
-    rules::not_negative(spec, &["startingDeadlineSeconds"], &path, errors);
+    checks::not_negative(spec, &["startingDeadlineSeconds"], &path, errors);
     if old_spec.is_none_or(|old| old.get("timeZone") != spec.get("timeZone")) {
         validate_time_zone(spec, &path.member("timeZone"), errors);
     }
-    rules::one_of(spec, "concurrencyPolicy", &["Allow", "Forbid", "Replace"], &path, errors);
+    checks::one_of_required(spec, "concurrencyPolicy", &["Allow", "Forbid", "Replace"], &path, errors);
     let template_path = path.member("jobTemplate");
     let template_path = template_path.member("spec");
     let template = spec.at(&["jobTemplate", "spec"]).unwrap_or(&Value::Null);
     job::validate_spec(template, &template_path, errors);
-    if let Some(selector) = rules::some(template, "selector") {
+    if let Some(selector) = checks::some(template, "selector") {
         let text = "`selector` will be auto-generated";
         errors.push(FieldError::invalid(template_path.member("selector"), selector.clone(), text));
     }
@@ -81,7 +83,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
             ["nil", "false"],
         ));
     }
-    rules::not_negative(spec, &["successfulJobsHistoryLimit", "failedJobsHistoryLimit"], &path, errors);
+    checks::not_negative(spec, &["successfulJobsHistoryLimit", "failedJobsHistoryLimit"], &path, errors);
     let name = new.str_at(&["metadata", "name"]).unwrap_or_default();
     if old.is_none() && name.len() > NAME_LEN_MAX {
         errors.push(FieldError::invalid("metadata.name", name, "must be no more than 52 characters"));
@@ -89,7 +91,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
 }
 
 fn validate_schedule(spec: &Value, old: Option<&Value>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
-    let schedule = rules::text(spec, "schedule");
+    let schedule = checks::text(spec, "schedule");
     if schedule.is_empty() {
         errors.push(FieldError::required(path, ""));
         return;
@@ -98,10 +100,10 @@ fn validate_schedule(spec: &Value, old: Option<&Value>, path: &FieldPath<'_>, er
         errors.push(FieldError::invalid(path, schedule, problem));
     }
     let zoned = schedule.contains("TZ");
-    let was_zoned = old.is_some_and(|old| rules::text(old, "schedule").contains("TZ"));
+    let was_zoned = old.is_some_and(|old| checks::text(old, "schedule").contains("TZ"));
     let text = match (zoned, was_zoned) {
         (true, false) => "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
-        (true, true) if rules::some(spec, "timeZone").is_some() => {
+        (true, true) if checks::some(spec, "timeZone").is_some() => {
             "cannot use both timeZone field and TZ or CRON_TZ in schedule"
         }
         _ => return,
@@ -144,7 +146,7 @@ fn warnings(cron_job: &Value) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{defaults, prints, refuses};
+    use super::super::rows::{defaults, prints, refuses};
     use super::CRONJOBS;
 
     #[test]

@@ -17,7 +17,11 @@ pub(super) const CSI_NODE: Behavior = Behavior {
     delete_returns_object: true,
     columns: &[Column::NAME, Column::integer("Drivers"), Column::AGE],
     cells: |object, print| {
-        vec![cells::name(object), cells::len(object, &["spec", "drivers"]), cells::age(object, print)]
+        vec![
+            cells::name(object),
+            cells::len(object.at(&["spec", "drivers"])).into(),
+            cells::age(object, print),
+        ]
     },
     validate,
     ..Behavior::PLAIN

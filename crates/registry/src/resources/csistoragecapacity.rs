@@ -3,28 +3,27 @@
 use polder_model::{FieldPath, Value};
 
 use super::cells;
-use super::checks::{Errors, dns_subdomain, immutable, label_selector, text};
+use super::checks::{Errors, dns_subdomain, immutable, some, text};
+use super::label_selector;
+use super::resource_amounts;
 use crate::behavior::{Behavior, Column};
 
 pub(super) const CSI_STORAGE_CAPACITY: Behavior = Behavior {
     group: "storage.k8s.io",
     resource: "csistoragecapacities",
     unconditional_update: false,
-    columns: &[Column::NAME, Column::text("StorageClassName"), Column::text("Capacity")],
-    cells: |object, _| {
-        vec![
-            cells::name(object),
-            cells::text(object, &["storageClassName"], ""),
-            cells::text(object, &["capacity"], "<unset>"),
-        ]
-    },
+    columns: &[Column::NAME, cells::CREATED_AT],
+    cells: |object, _| vec![cells::name(object), cells::created_at(object)],
     validate,
     ..Behavior::PLAIN
 };
 
 fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
-    label_selector(new.get("nodeTopology"), &FieldPath::root("nodeTopology"), errors);
+    label_selector::validate(new.get("nodeTopology"), &FieldPath::root("nodeTopology"), errors);
     dns_subdomain(text(new, "storageClassName"), &FieldPath::root("storageClassName"), errors);
+    if let Some(amount) = some(new, "capacity") {
+        resource_amounts::not_negative(amount, &FieldPath::root("capacity"), errors);
+    }
     if let Some(old) = old {
         immutable(new, old, "nodeTopology", &FieldPath::ROOT, errors);
         immutable(new, old, "storageClassName", &FieldPath::ROOT, errors);
@@ -51,6 +50,13 @@ mod tests {
                 ),
             ],
         );
-        check_cells(&CSI_STORAGE_CAPACITY, &[(good, r#"["c","s","1Gi"]"#)]);
+        check_cells(&CSI_STORAGE_CAPACITY, &[(good, r#"["c",""]"#)]);
+        check(
+            &CSI_STORAGE_CAPACITY,
+            &[(
+                r#"{"storageClassName":"s","capacity":"-1"}"#,
+                &[r#"capacity: Invalid value: "-1": must be greater than or equal to 0"#],
+            )],
+        );
     }
 }

@@ -1,12 +1,29 @@
 //! Daemon sets.
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Object, Value};
 
-use super::{label_selector, pod_spec, print, rules, workload};
+use super::blank_status;
+use super::status_rules::Counters;
+use super::{cells, checks, label_selector, workload};
 use crate::behavior::{Behavior, Column, Print};
 
 /// The old counter of template changes, which apps/v1 keeps in an annotation.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+const STATUS: Counters = Counters {
+    not_negative: &[
+        "currentNumberScheduled",
+        "numberMisscheduled",
+        "desiredNumberScheduled",
+        "numberReady",
+        "observedGeneration",
+        "updatedNumberScheduled",
+        "numberAvailable",
+        "numberUnavailable",
+        "collisionCount",
+    ],
+    at_most: &[],
+};
 
 pub(super) const DAEMONSETS: Behavior = Behavior {
     group: "apps",
@@ -21,30 +38,32 @@ pub(super) const DAEMONSETS: Behavior = Behavior {
         Column::integer("Available"),
         Column::text("Node Selector"),
         Column::AGE,
-        Column::text("Containers").wide(),
-        Column::text("Images").wide(),
-        Column::text("Selector").wide(),
+        workload::CONTAINERS,
+        workload::IMAGES,
+        workload::SELECTOR,
     ],
     cells,
     default,
     prepare_create,
     prepare_update,
+    validate_status: |new, _, errors| STATUS.validate(new, errors),
+    warnings: workload::template_warnings,
     validate,
     ..Behavior::PLAIN
 };
 
 fn cells(set: &Value, print: &Print) -> Vec<Value> {
     let [names, images, selector] = workload::wide_cells(set);
-    let count = |key: &str| print::count(set, &["status", key]).into();
+    let count = |key: &str| cells::count(set, &["status", key]).into();
     vec![
-        print::name(set),
+        cells::name(set),
         count("desiredNumberScheduled"),
         count("currentNumberScheduled"),
         count("numberReady"),
         count("updatedNumberScheduled"),
         count("numberAvailable"),
-        print::labels(set.at(&["spec", "template", "spec", "nodeSelector"])),
-        print::age(set, print),
+        cells::labels(set.at(&["spec", "template", "spec", "nodeSelector"])),
+        cells::age(set, print),
         names,
         images,
         selector,
@@ -54,7 +73,7 @@ fn cells(set: &Value, print: &Print) -> Vec<Value> {
 fn default(set: &mut Value) {
     let amounts = [("maxUnavailable", Value::Int(1)), ("maxSurge", Value::Int(0))];
     workload::default_rolling_update(set, "updateStrategy", &amounts);
-    pod_spec::default_template(set, &["spec", "template", "spec"]);
+    workload::default_template(set);
 }
 
 fn template_generation(set: &Value) -> i64 {
@@ -63,6 +82,9 @@ fn template_generation(set: &Value) -> i64 {
 }
 
 fn prepare_create(set: &mut Value) {
+    let counts = ["currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady"];
+    let status: Object = counts.into_iter().map(|key| (key.into(), Value::Int(0))).collect();
+    blank_status::set(set, status.into());
     if set.as_object().is_some() {
         let generation = template_generation(set).max(1);
         set.set_at(&["metadata", "annotations", TEMPLATE_GENERATION], generation.to_string());
@@ -81,43 +103,36 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let path = FieldPath::root("spec");
     let spec = new.get("spec").unwrap_or(&Value::Null);
     if let Some(old) = old.and_then(|old| old.get("spec")) {
-        rules::immutable(spec, old, "selector", &path, errors);
+        checks::immutable(spec, old, "selector", &path, errors);
     }
-    let selector = rules::some(spec, "selector");
+    let selector = checks::some(spec, "selector");
     label_selector::validate(selector, &path.member("selector"), errors);
-    let labels = spec.at(&["template", "metadata", "labels"]);
-    if label_selector::format(selector).is_some() && !label_selector::matches(selector, labels) {
-        errors.push(FieldError::invalid(
-            path.member("template").member("metadata").member("labels"),
-            labels.cloned().unwrap_or_default(),
-            "`selector` does not match template `labels`",
-        ));
-    }
+    workload::validate_selects(spec, &path, errors);
     if let Some(selector) = selector.filter(|selector| label_selector::is_empty(selector)) {
         let text = "empty selector is invalid for daemonset";
         errors.push(FieldError::invalid(path.member("selector"), selector.clone(), text));
     }
     workload::validate_template(spec, "DaemonSet", Default::default(), &path, errors);
-    rules::not_negative(spec, &["minReadySeconds"], &path, errors);
+    checks::not_negative(spec, &["minReadySeconds"], &path, errors);
     validate_strategy(spec, &path.member("updateStrategy"), errors);
-    rules::not_negative(spec, &["revisionHistoryLimit"], &path, errors);
+    checks::not_negative(spec, &["revisionHistoryLimit"], &path, errors);
 }
 
 fn validate_strategy(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let Some(strategy) = spec.get("updateStrategy") else { return };
     let rolling_path = path.member("rollingUpdate");
-    match rules::text(strategy, "type") {
+    match checks::text(strategy, "type") {
         "OnDelete" => {}
         "RollingUpdate" => {
-            let Some(rolling) = rules::some(strategy, "rollingUpdate") else { return };
+            let Some(rolling) = checks::some(strategy, "rollingUpdate") else { return };
             let (unavailable, surge) = (rolling.get("maxUnavailable"), rolling.get("maxSurge"));
             let (unavailable_path, surge_path) =
                 (rolling_path.member("maxUnavailable"), rolling_path.member("maxSurge"));
-            rules::positive_int_or_percent(unavailable, &unavailable_path, errors);
-            rules::positive_int_or_percent(surge, &surge_path, errors);
-            rules::at_most_100_percent(unavailable, &unavailable_path, errors);
-            rules::at_most_100_percent(surge, &surge_path, errors);
-            match (rules::int_or_percent(unavailable), rules::int_or_percent(surge)) {
+            checks::positive_int_or_percent(unavailable, &unavailable_path, errors);
+            checks::positive_int_or_percent(surge, &surge_path, errors);
+            checks::at_most_100_percent(unavailable, &unavailable_path, errors);
+            checks::at_most_100_percent(surge, &surge_path, errors);
+            match (checks::int_or_percent(unavailable), checks::int_or_percent(surge)) {
                 (0, 0) => {
                     errors.push(FieldError::required(unavailable_path, "cannot be 0 when maxSurge is 0"))
                 }
@@ -135,7 +150,7 @@ fn validate_strategy(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldE
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{creates, defaults, prints, refuses, updates};
+    use super::super::rows::{creates, defaults, prints, refuses, updates};
     use super::DAEMONSETS;
 
     #[test]
@@ -166,7 +181,9 @@ mod tests {
                 r#"{{"metadata":{{"annotations":{{"deprecated.daemonset.template.generation":"{generation}"}}}},"spec":{{"template":"{name}"}}}}"#
             )
         };
-        creates(&DAEMONSETS, r#"{"spec":{"template":"a"}}"#, &set(1, "a"));
+        let made = r#"{"metadata":{"annotations":{"deprecated.daemonset.template.generation":"1"}},"spec":{"template":"a"},
+            "status":{"currentNumberScheduled":0,"numberMisscheduled":0,"desiredNumberScheduled":0,"numberReady":0}}"#;
+        creates(&DAEMONSETS, r#"{"spec":{"template":"a"}}"#, made);
         updates(&DAEMONSETS, &set(9, "a"), &set(1, "a"), &set(1, "a"));
         updates(&DAEMONSETS, r#"{"spec":{"template":"b"}}"#, &set(1, "a"), &set(2, "b"));
     }

@@ -1,33 +1,54 @@
 //! Deployments.
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
-use super::{label_selector, pod_spec, print, rules, workload};
-use crate::behavior::{Behavior, Column, Print, ScalePaths};
+use super::blank_status;
+use super::pod_spec_rules::Surroundings;
+use super::status_rules::Counters;
+use super::workload::INVALID_SELECTOR;
+use super::{cells, checks, label_selector, workload};
+use crate::behavior::{Behavior, Column, Print};
+
+const STATUS: Counters = Counters {
+    not_negative: &[
+        "observedGeneration",
+        "replicas",
+        "updatedReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "unavailableReplicas",
+        "terminatingReplicas",
+        "collisionCount",
+    ],
+    at_most: &[
+        ("updatedReplicas", "replicas", "status.replicas"),
+        ("readyReplicas", "replicas", "status.replicas"),
+        ("availableReplicas", "replicas", "status.replicas"),
+        ("availableReplicas", "readyReplicas", "readyReplicas"),
+    ],
+};
 
 pub(super) const DEPLOYMENTS: Behavior = Behavior {
     group: "apps",
     resource: "deployments",
     generation: true,
-    scale: Some(ScalePaths {
-        spec_replicas: &["spec", "replicas"],
-        status_replicas: &["status", "replicas"],
-        selector: &["spec", "selector"],
-    }),
+    scale: Some(workload::SCALE),
     columns: &[
         Column::NAME,
         Column::text("Ready"),
         Column::text("Up-to-date"),
         Column::text("Available"),
         Column::AGE,
-        Column::text("Containers").wide(),
-        Column::text("Images").wide(),
-        Column::text("Selector").wide(),
+        workload::CONTAINERS,
+        workload::IMAGES,
+        workload::SELECTOR,
     ],
     cells,
     default,
+    prepare_create: |object| blank_status::set(object, json!({})),
+    validate_status: |new, _, errors| STATUS.validate(new, errors),
     validate,
-    warnings: |object| super::name_warning(object, workload::NAMES_PODS),
+    warnings: workload::warnings,
     ..Behavior::PLAIN
 };
 
@@ -35,11 +56,11 @@ fn cells(deployment: &Value, print: &Print) -> Vec<Value> {
     let [names, images, _] = workload::wide_cells(deployment);
     let selector = label_selector::format(deployment.at(&["spec", "selector"]));
     vec![
-        print::name(deployment),
+        cells::name(deployment),
         workload::ready(deployment),
-        print::count(deployment, &["status", "updatedReplicas"]).into(),
-        print::count(deployment, &["status", "availableReplicas"]).into(),
-        print::age(deployment, print),
+        cells::count(deployment, &["status", "updatedReplicas"]).into(),
+        cells::count(deployment, &["status", "availableReplicas"]).into(),
+        cells::age(deployment, print),
         names,
         images,
         selector.unwrap_or_else(|| "<invalid>".into()).into(),
@@ -50,18 +71,18 @@ fn default(deployment: &mut Value) {
     let quarter = || Value::from("25%");
     let amounts = [("maxUnavailable", quarter()), ("maxSurge", quarter())];
     workload::default_rolling_update(deployment, "strategy", &amounts);
-    pod_spec::default_template(deployment, &["spec", "template", "spec"]);
+    workload::default_template(deployment);
 }
 
 fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let path = FieldPath::root("spec");
     let spec = new.get("spec").unwrap_or(&Value::Null);
-    rules::not_negative(spec, &["replicas"], &path, errors);
+    checks::not_negative(spec, &["replicas"], &path, errors);
     workload::validate_selector(spec, "deployment", &path, errors);
-    workload::validate_selects(spec, &path, errors);
-    workload::validate_template(spec, "ReplicaSet", Default::default(), &path, errors);
+    let around = Surroundings::default();
+    workload::validate_selected_template(spec, "ReplicaSet", INVALID_SELECTOR, around, &path, errors);
     validate_strategy(spec, &path.member("strategy"), errors);
-    rules::not_negative(
+    checks::not_negative(
         spec,
         &["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"],
         &path,
@@ -75,15 +96,15 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::invalid(path.member("progressDeadlineSeconds"), deadline, text));
     }
     if let Some(old) = old.and_then(|old| old.get("spec")) {
-        rules::immutable(spec, old, "selector", &path, errors);
+        checks::immutable(spec, old, "selector", &path, errors);
     }
 }
 
 fn validate_strategy(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let Some(strategy) = spec.get("strategy") else { return };
-    let rolling = rules::some(strategy, "rollingUpdate");
+    let rolling = checks::some(strategy, "rollingUpdate");
     let rolling_path = path.member("rollingUpdate");
-    match rules::text(strategy, "type") {
+    match checks::text(strategy, "type") {
         "Recreate" if rolling.is_some() => errors.push(FieldError::forbidden(
             rolling_path,
             "may not be specified when strategy `type` is 'Recreate'",
@@ -93,16 +114,16 @@ fn validate_strategy(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldE
             let Some(rolling) = rolling else { return };
             let (unavailable, surge) = (rolling.get("maxUnavailable"), rolling.get("maxSurge"));
             let unavailable_path = rolling_path.member("maxUnavailable");
-            rules::positive_int_or_percent(unavailable, &unavailable_path, errors);
-            rules::positive_int_or_percent(surge, &rolling_path.member("maxSurge"), errors);
-            if rules::int_or_percent(unavailable) == 0 && rules::int_or_percent(surge) == 0 {
+            checks::positive_int_or_percent(unavailable, &unavailable_path, errors);
+            checks::positive_int_or_percent(surge, &rolling_path.member("maxSurge"), errors);
+            if checks::int_or_percent(unavailable) == 0 && checks::int_or_percent(surge) == 0 {
                 errors.push(FieldError::invalid(
                     unavailable_path,
                     unavailable.cloned().unwrap_or_default(),
                     "may not be 0 when `maxSurge` is 0",
                 ));
             }
-            rules::at_most_100_percent(unavailable, &unavailable_path, errors);
+            checks::at_most_100_percent(unavailable, &unavailable_path, errors);
         }
         _ => errors.push(FieldError::not_supported(path, strategy.clone(), ["Recreate", "RollingUpdate"])),
     }
@@ -110,7 +131,7 @@ fn validate_strategy(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldE
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{defaults, prints, refuses};
+    use super::super::rows::{defaults, prints, refuses};
     use super::DEPLOYMENTS;
 
     #[test]
@@ -152,9 +173,22 @@ mod tests {
         refuses(&DEPLOYMENTS, &good, Some(&good), &[]);
         refuses(
             &DEPLOYMENTS,
+            r#"{"spec":{"selector":{"matchLabels":{"a":" "}},"template":{"metadata":{"annotations":{" ":""}}}}}"#,
+            None,
+            &[
+                r#"spec.selector.matchLabels: Invalid value: " ": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"#,
+                r#"spec.selector: Invalid value: {"matchLabels":{"a":" "}}: invalid label selector"#,
+            ],
+        );
+        refuses(
+            &DEPLOYMENTS,
             "{}",
             None,
-            &["spec.selector: Required value", "spec.template.spec.containers: Required value"],
+            &[
+                "spec.selector: Required value",
+                "spec.template.metadata.labels: Invalid value: null: `selector` does not match template `labels`",
+                "spec.template.spec.containers: Required value",
+            ],
         );
         refuses(
             &DEPLOYMENTS,

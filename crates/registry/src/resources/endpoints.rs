@@ -2,7 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::{print, rules};
+use super::{addresses, cells, checks};
 use crate::behavior::{Behavior, Column, Print};
 
 /// More addresses than these are only counted.
@@ -18,7 +18,7 @@ pub(super) const ENDPOINTS: Behavior = Behavior {
 };
 
 fn cells(endpoints: &Value, print: &Print) -> Vec<Value> {
-    vec![print::name(endpoints), addresses(endpoints).into(), print::age(endpoints, print)]
+    vec![cells::name(endpoints), addresses(endpoints).into(), cells::age(endpoints, print)]
 }
 
 fn addresses(endpoints: &Value) -> String {
@@ -29,7 +29,7 @@ fn addresses(endpoints: &Value) -> String {
     let (mut shown, mut count) = (Vec::new(), 0);
     for subset in subsets {
         let addresses = subset.array_at(&["addresses"]);
-        let ips = || addresses.iter().map(|address| rules::text(address, "ip"));
+        let ips = || addresses.iter().map(|address| checks::text(address, "ip"));
         let ports = subset.array_at(&["ports"]);
         if ports.is_empty() {
             count += addresses.len();
@@ -37,7 +37,7 @@ fn addresses(endpoints: &Value) -> String {
         }
         for port in ports {
             count += addresses.len();
-            let port = print::count(port, &["port"]);
+            let port = cells::count(port, &["port"]);
             shown.extend(
                 ips().take(SHOWN_MAX - shown.len()).map(|ip| {
                     if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
@@ -68,38 +68,38 @@ fn validate_subset(subset: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldE
         let path = path.member(list);
         for (index, address) in subset.array_at(&[list]).iter().enumerate() {
             let path = path.index(index);
-            let ip = rules::text(address, "ip");
-            rules::ip(ip, &path.member("ip"), errors);
-            let hostname = rules::text(address, "hostname");
+            let ip = checks::text(address, "ip");
+            addresses::ip(ip, &path.member("ip"), errors);
+            let hostname = checks::text(address, "hostname");
             if !hostname.is_empty() {
-                rules::dns_label(hostname, &path.member("hostname"), errors);
+                checks::dns_label(hostname, &path.member("hostname"), errors);
             }
             if let Some(node) = address.str_at(&["nodeName"]) {
-                rules::dns_subdomain(node, &path.member("nodeName"), errors);
+                checks::dns_subdomain(node, &path.member("nodeName"), errors);
             }
-            rules::endpoint_ip(ip, &path.member("ip"), errors);
+            addresses::endpoint_ip(ip, &path.member("ip"), errors);
         }
     }
     let ports = subset.array_at(&["ports"]);
     let path = path.member("ports");
     for (index, port) in ports.iter().enumerate() {
         let path = path.index(index);
-        match rules::text(port, "name") {
+        match checks::text(port, "name") {
             "" if ports.len() > 1 => errors.push(FieldError::required(path.member("name"), "")),
             "" => {}
-            name => rules::dns_label(name, &path.member("name"), errors),
+            name => checks::dns_label(name, &path.member("name"), errors),
         }
-        rules::port_number(print::count(port, &["port"]), &path.member("port"), errors);
-        rules::one_of(port, "protocol", &rules::PROTOCOLS, &path, errors);
+        checks::port_number(cells::count(port, &["port"]), &path.member("port"), errors);
+        checks::one_of_required(port, "protocol", &checks::PROTOCOLS, &path, errors);
         if let Some(protocol) = port.str_at(&["appProtocol"]) {
-            rules::qualified_name(protocol, &path.member("appProtocol"), errors);
+            checks::qualified_name(protocol, &path.member("appProtocol"), errors);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{prints, refuses};
+    use super::super::rows::{prints, refuses};
     use super::ENDPOINTS;
 
     #[test]

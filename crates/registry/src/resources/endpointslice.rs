@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use polder_model::names::{dns_label_problem, dns_subdomain_problem, label_value_problem};
 use polder_model::{FieldError, FieldPath, Value};
 
+use super::addresses::{canonical_ip, endpoint_ip, ip};
 use super::cells;
 use super::checks::{
-    Errors, canonical_ip, default_at, dns_label, dns_subdomain, each, endpoint_ip, immutable, ip, one_of,
-    problem, qualified_name, required, same, some, text,
+    Errors, default_at, dns_label, dns_subdomain, each, immutable, one_of, problem, qualified_name, required,
+    same, some, text,
 };
 use crate::behavior::{Behavior, Column, Print};
 
@@ -53,7 +54,7 @@ fn cells(object: &Value, print: &Print) -> Vec<Value> {
     let addresses = addresses.filter_map(Value::as_str).map(str::to_owned);
     vec![
         cells::name(object),
-        cells::text(object, &["addressType"], ""),
+        cells::text(object, &["addressType"]),
         cells::first_three(ports).into(),
         cells::first_three(addresses).into(),
         cells::age(object, print),
@@ -163,12 +164,12 @@ fn validate_address(
         "IPv4" => {
             let Some(parsed) = ip(address, path, errors) else { return };
             problem(address, (!parsed.is_ipv4()).then_some("must be an IPv4 address"), list, errors);
-            endpoint_ip(parsed, address, path, errors);
+            endpoint_ip(address, path, errors);
         }
         "IPv6" => {
             let Some(parsed) = canonical_ip(address, path, errors) else { return };
             problem(address, (!parsed.is_ipv6()).then_some("must be an IPv6 address"), list, errors);
-            endpoint_ip(parsed, address, path, errors);
+            endpoint_ip(address, path, errors);
         }
         "FQDN" => validate_domain(address, path, errors),
         _ => {}
@@ -246,7 +247,6 @@ mod tests {
                 (
                     r#"{"addressType":"FQDN","ports":[{"name":"a"},{"name":"a","protocol":"X"}],"endpoints":[{"addresses":["host"]}]}"#,
                     &[
-                        "ports[0].protocol: Required value",
                         r#"ports[1].name: Duplicate value: "a""#,
                         r#"ports[1].protocol: Unsupported value: "X": supported values: "SCTP", "TCP", "UDP""#,
                         r#"endpoints[0].addresses[0]: Invalid value: "host": should be a domain with at least two segments separated by dots"#,

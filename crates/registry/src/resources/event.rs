@@ -2,7 +2,7 @@
 
 use polder_model::{FieldError, Value};
 
-use super::{print, rules};
+use super::{cells, checks};
 use crate::behavior::{Behavior, Column, NameRule, Print, Selectable};
 
 const CORE: &str = "v1";
@@ -78,37 +78,38 @@ pub(super) const EVENTS_K8S_IO: Behavior = Behavior {
 };
 
 fn cells(event: &Value, print: &Print) -> Vec<Value> {
-    let since = |path: &[&str]| event.str_at(path).map(|timestamp| print::since(Some(timestamp), print));
+    let since = |path: &[&str]| event.str_at(path).map(|timestamp| cells::since(Some(timestamp), print));
     let first =
         since(&["firstTimestamp"]).or_else(|| since(&["eventTime"])).unwrap_or_else(|| "<unknown>".into());
     let mut last = since(&["lastTimestamp"]).unwrap_or_else(|| first.clone());
-    let mut count = print::count(event, &["count"]).max(1);
+    let mut count = cells::count(event, &["count"]).max(1);
     if let Some(series) = event.get("series").filter(|series| !series.is_null()) {
-        last = print::since(series.str_at(&["lastObservedTime"]), print);
-        count = print::count(series, &["count"]);
+        last = cells::since(series.str_at(&["lastObservedTime"]), print);
+        count = cells::count(series, &["count"]);
     }
     let kind = event.str_at(&["involvedObject", "kind"]).unwrap_or_default().to_lowercase();
-    let object = match print::text_or(event, &["involvedObject", "name"], "") {
+    let object = match cells::text_or(event, &["involvedObject", "name"], "") {
         "" => kind,
         name => format!("{kind}/{name}"),
     };
     vec![
         last.into(),
-        print::text(event, &["type"]),
-        print::text(event, &["reason"]),
+        cells::text(event, &["type"]),
+        cells::text(event, &["reason"]),
         object.into(),
-        print::text(event, &["involvedObject", "fieldPath"]),
+        cells::text(event, &["involvedObject", "fieldPath"]),
         source(event).into(),
-        rules::text(event, "message").trim().into(),
+        checks::text(event, "message").trim().into(),
         first.into(),
         count.into(),
-        print::name(event),
+        cells::name(event),
     ]
 }
 
 fn source(event: &Value) -> String {
-    let component = print::text_or(event, &["source", "component"], rules::text(event, "reportingComponent"));
-    match print::text_or(event, &["source", "host"], rules::text(event, "reportingInstance")) {
+    let component =
+        cells::text_or(event, &["source", "component"], checks::text(event, "reportingComponent"));
+    match cells::text_or(event, &["source", "host"], checks::text(event, "reportingInstance")) {
         "" => component.to_owned(),
         instance => format!("{component}, {instance}"),
     }
@@ -135,7 +136,7 @@ fn validate_common(event: &Value, reporter: &str, errors: &mut Vec<FieldError>) 
         return;
     }
     let mut length = |key: &str, shown: &str, max: usize, required: bool| {
-        let text = rules::text(event, key);
+        let text = checks::text(event, key);
         if required && text.is_empty() {
             errors.push(FieldError::required(shown, ""));
         }
@@ -148,8 +149,8 @@ fn validate_common(event: &Value, reporter: &str, errors: &mut Vec<FieldError>) 
     length("action", "action", 128, true);
     length("reason", "reason", 128, true);
     length("message", "message", 1024, false);
-    let component = rules::text(event, "reportingComponent");
-    rules::qualified_name(component, &polder_model::FieldPath::root(reporter), errors);
+    let component = checks::text(event, "reportingComponent");
+    checks::qualified_name(component, &polder_model::FieldPath::root(reporter), errors);
 }
 
 /// The newer API checks more. Objects come in either shape.
@@ -163,7 +164,7 @@ fn validate_grouped(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldErro
     if event.get("eventTime").is_none_or(Value::is_null) {
         errors.push(FieldError::required("eventTime", ""));
     }
-    let kind = rules::text(&event, "type");
+    let kind = checks::text(&event, "type");
     if !["Normal", "Warning"].contains(&kind) {
         errors.push(FieldError::invalid("type", "", format!("has invalid value: {kind}")));
     }
@@ -172,8 +173,8 @@ fn validate_grouped(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldErro
         .iter()
         .any(|key| event.str_at(&["source", key]).is_some_and(|value| !value.is_empty()));
     let unset = [
-        ("firstTimestamp", rules::some(&event, "firstTimestamp").is_some()),
-        ("lastTimestamp", rules::some(&event, "lastTimestamp").is_some()),
+        ("firstTimestamp", checks::some(&event, "firstTimestamp").is_some()),
+        ("lastTimestamp", checks::some(&event, "lastTimestamp").is_some()),
         ("count", count),
         ("source", source),
     ];
@@ -203,7 +204,7 @@ fn convert(event: &mut Value, from: &str, to: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{converts, prints, refuses};
+    use super::super::rows::{converts, prints, refuses};
     use super::{EVENTS, EVENTS_K8S_IO};
 
     #[test]

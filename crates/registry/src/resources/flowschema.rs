@@ -1,8 +1,9 @@
 //! Flow schemas: which requests belong to which priority level.
 
 use polder_model::names::dns_label_problem;
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
+use super::blank_status;
 use super::cells;
 use super::checks::{Errors, dns_label, dns_subdomain, each, required, same, some, text, texts};
 use crate::behavior::{Behavior, Column, Print};
@@ -32,6 +33,7 @@ pub(super) const FLOW_SCHEMA: Behavior = Behavior {
             object.set_at(&["spec", "matchingPrecedence"], PRECEDENCE_DEFAULT);
         }
     },
+    prepare_create: |object| blank_status::set(object, json!({})),
     validate: |new, _, errors| validate(new, errors),
     ..Behavior::PLAIN
 };
@@ -44,9 +46,9 @@ fn cells(object: &Value, print: &Print) -> Vec<Value> {
         .next();
     vec![
         cells::name(object),
-        cells::text(object, &["spec", "priorityLevelConfiguration", "name"], ""),
+        cells::text(object, &["spec", "priorityLevelConfiguration", "name"]),
         object.i64_at(&["spec", "matchingPrecedence"]).unwrap_or(0).into(),
-        cells::text(object, &["spec", "distinguisherMethod", "type"], "<none>"),
+        cells::text_or(object, &["spec", "distinguisherMethod", "type"], "<none>").into(),
         cells::age(object, print),
         dangling.unwrap_or("?").into(),
     ]

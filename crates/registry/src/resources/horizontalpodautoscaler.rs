@@ -2,7 +2,9 @@
 
 use polder_model::{FieldError, FieldPath, Value, json};
 
-use super::{autoscaler_v1, print, rules};
+use super::blank_status;
+use super::status_rules::Counters;
+use super::{autoscaler_v1, cells, checks};
 use crate::behavior::{Behavior, Column, Print};
 
 /// More metrics than these are only counted.
@@ -16,6 +18,8 @@ const SOURCES: [(&str, &str); 5] = [
     ("Pods", "pods"),
     ("Resource", "resource"),
 ];
+
+const STATUS: Counters = Counters { not_negative: &["currentReplicas", "desiredReplicas"], at_most: &[] };
 
 pub(super) const HORIZONTALPODAUTOSCALERS: Behavior = Behavior {
     group: "autoscaling",
@@ -31,6 +35,8 @@ pub(super) const HORIZONTALPODAUTOSCALERS: Behavior = Behavior {
     ],
     cells,
     default,
+    prepare_create: |object| blank_status::set(object, json!({"desiredReplicas": 0})),
+    validate_status: |new, _, errors| STATUS.validate(new, errors),
     validate,
     convert: autoscaler_v1::convert,
     ..Behavior::PLAIN
@@ -40,13 +46,13 @@ fn cells(autoscaler: &Value, print: &Print) -> Vec<Value> {
     let target = autoscaler.at(&["spec", "scaleTargetRef"]).unwrap_or(&Value::Null);
     let min = autoscaler.i64_at(&["spec", "minReplicas"]);
     vec![
-        print::name(autoscaler),
-        format!("{}/{}", rules::text(target, "kind"), rules::text(target, "name")).into(),
+        cells::name(autoscaler),
+        format!("{}/{}", checks::text(target, "kind"), checks::text(target, "name")).into(),
         targets(autoscaler).into(),
         min.map_or_else(|| "<unset>".into(), |min| min.to_string()).into(),
-        print::count(autoscaler, &["spec", "maxReplicas"]).into(),
-        print::count(autoscaler, &["status", "currentReplicas"]).into(),
-        print::age(autoscaler, print),
+        cells::count(autoscaler, &["spec", "maxReplicas"]).into(),
+        cells::count(autoscaler, &["status", "currentReplicas"]).into(),
+        cells::age(autoscaler, print),
     ]
 }
 
@@ -71,21 +77,21 @@ fn targets(autoscaler: &Value) -> String {
 
 /// Where a metric is and where it should be.
 fn target(metric: &Value, status: &Value) -> String {
-    let kind = rules::text(metric, "type");
+    let kind = checks::text(metric, "type");
     let Some((_, member)) = SOURCES.iter().find(|(name, _)| *name == kind) else {
         return "<unknown type>".into();
     };
     let source = metric.get(member).unwrap_or(&Value::Null);
     let wanted = |key: &str| source.at(&["target", key]).filter(|value| !value.is_null());
-    let status = rules::some(status, member);
+    let status = checks::some(status, member);
     let now =
         |key: &str| status.and_then(|status| status.at(&["current", key])).filter(|value| !value.is_null());
     let amount = |value: Option<&Value>| {
-        value.map_or_else(|| "<unknown>".to_owned(), |value| print::quantity(Some(value)))
+        value.map_or_else(|| "<unknown>".to_owned(), |value| cells::quantity(Some(value)))
     };
     // A status without the amount counts as zero, no status as unknown.
     let reported = |key: &str| match status {
-        Some(_) => print::quantity(now(key)),
+        Some(_) => cells::quantity(now(key)),
         None => "<unknown>".into(),
     };
     let percent = |value: Option<&Value>, missing: &str| {
@@ -94,28 +100,28 @@ fn target(metric: &Value, status: &Value) -> String {
     let average = wanted("averageValue");
     match (kind, average) {
         ("External" | "Object", Some(average)) => {
-            format!("{}/{} (avg)", amount(now("averageValue")), print::quantity(Some(average)))
+            format!("{}/{} (avg)", amount(now("averageValue")), cells::quantity(Some(average)))
         }
         ("External" | "Object", None) => {
             format!(
                 "{}/{}",
                 reported("value"),
-                wanted("value").map_or_else(|| "<nil>".into(), |value| print::quantity(Some(value)))
+                wanted("value").map_or_else(|| "<nil>".into(), |value| cells::quantity(Some(value)))
             )
         }
         ("Pods", average) => {
-            let average = average.map_or_else(|| "<nil>".into(), |value| print::quantity(Some(value)));
+            let average = average.map_or_else(|| "<nil>".into(), |value| cells::quantity(Some(value)));
             format!("{}/{average}", reported("averageValue"))
         }
         (_, Some(average)) => format!(
             "{}: {}/{}",
-            rules::text(source, "name"),
+            checks::text(source, "name"),
             reported("averageValue"),
-            print::quantity(Some(average))
+            cells::quantity(Some(average))
         ),
         (_, None) => format!(
             "{}: {}/{}",
-            rules::text(source, "name"),
+            checks::text(source, "name"),
             percent(now("averageUtilization"), "<unknown>"),
             percent(wanted("averageUtilization"), "<auto>")
         ),
@@ -152,7 +158,7 @@ fn default(autoscaler: &mut Value) {
     }
 }
 
-fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
+fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let path = FieldPath::root("spec");
     let spec = new.get("spec").unwrap_or(&Value::Null);
     let min = spec.i64_at(&["minReplicas"]);
@@ -169,6 +175,14 @@ fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::invalid(path.member("maxReplicas"), max, text));
     }
     reference(spec.get("scaleTargetRef"), &path.member("scaleTargetRef"), errors);
+    let version_path = path.member("scaleTargetRef");
+    let target = |object: &'_ Value| {
+        let member = |key| object.str_at(&["spec", "scaleTargetRef", key]).unwrap_or_default().to_owned();
+        (member("apiVersion"), member("kind"))
+    };
+    if old.is_none_or(|old| target(old) != target(new)) {
+        target_version(spec.get("scaleTargetRef"), &version_path.member("apiVersion"), errors);
+    }
     for (index, metric) in spec.array_at(&["metrics"]).iter().enumerate() {
         validate_metric(metric, &path.member("metrics").index(index), errors);
     }
@@ -182,7 +196,7 @@ fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
 fn reference(reference: Option<&Value>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let reference = reference.unwrap_or(&Value::Null);
     for key in ["kind", "name"] {
-        match rules::text(reference, key) {
+        match checks::text(reference, key) {
             "" => errors.push(FieldError::required(path.member(key), "")),
             text => {
                 if let Some(problem) = polder_model::names::path_segment_problem(text) {
@@ -193,8 +207,20 @@ fn reference(reference: Option<&Value>, path: &FieldPath<'_>, errors: &mut Vec<F
     }
 }
 
+/// What is scaled belongs to a group, or is one of the core kinds that can be scaled.
+fn target_version(reference: Option<&Value>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    let reference = reference.unwrap_or(&Value::Null);
+    let (version, kind) = (checks::text(reference, "apiVersion"), checks::text(reference, "kind"));
+    if version.matches('/').count() > 1 {
+        let text = format!("unexpected GroupVersion string: {version}");
+        errors.push(FieldError::invalid(path, version, text));
+    } else if !version.contains('/') && kind != "ReplicationController" {
+        errors.push(FieldError::invalid(path, version, "apiVersion must specify API group"));
+    }
+}
+
 fn validate_metric(metric: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
-    let kind = rules::text(metric, "type");
+    let kind = checks::text(metric, "type");
     let names = SOURCES.map(|(name, _)| name);
     if kind.is_empty() {
         errors.push(FieldError::required(path.member("type"), "must specify a metric source type"));
@@ -203,7 +229,7 @@ fn validate_metric(metric: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldE
         errors.push(FieldError::not_supported(path.member("type"), kind, names));
     }
     for (name, member) in SOURCES {
-        let source = rules::some(metric, member);
+        let source = checks::some(metric, member);
         match source {
             None if name == kind => {
                 let text = "must populate information for the given metric source";
@@ -224,10 +250,10 @@ fn validate_source(member: &str, source: &Value, path: &FieldPath<'_>, errors: &
         reference(source.get("describedObject"), &path.member("describedObject"), errors);
     }
     if member.ends_with("esource") {
-        if rules::text(source, "name").is_empty() {
+        if checks::text(source, "name").is_empty() {
             errors.push(FieldError::required(path.member("name"), "must specify a resource name"));
         }
-        if member == "containerResource" && rules::text(source, "container").is_empty() {
+        if member == "containerResource" && checks::text(source, "container").is_empty() {
             errors.push(FieldError::required(path.member("container"), "must specify a container"));
         }
     } else if source.str_at(&["metric", "name"]).unwrap_or_default().is_empty() {
@@ -298,12 +324,12 @@ fn validate_scaling(scaling: &Value, path: &FieldPath<'_>, errors: &mut Vec<Fiel
     }
     for (index, policy) in policies.iter().enumerate() {
         let path = path.index(index);
-        let kind = rules::text(policy, "type");
+        let kind = checks::text(policy, "type");
         if !["Percent", "Pods"].contains(&kind) {
             errors.push(FieldError::not_supported(path.member("type"), kind, ["Percent", "Pods"]));
         }
         for (key, max) in [("value", i64::MAX), ("periodSeconds", 1800)] {
-            let number = print::count(policy, &[key]);
+            let number = cells::count(policy, &[key]);
             if number <= 0 {
                 errors.push(FieldError::invalid(path.member(key), number, "must be greater than zero"));
             } else if number > max {
@@ -316,7 +342,7 @@ fn validate_scaling(scaling: &Value, path: &FieldPath<'_>, errors: &mut Vec<Fiel
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{defaults, prints, refuses};
+    use super::super::rows::{defaults, prints, refuses};
     use super::HORIZONTALPODAUTOSCALERS;
 
     #[test]
@@ -388,6 +414,7 @@ mod tests {
                 "spec.maxReplicas: Invalid value: 2: must be greater than or equal to `minReplicas`",
                 r#"spec.scaleTargetRef.kind: Invalid value: "D/": may not contain '/'"#,
                 "spec.scaleTargetRef.name: Required value",
+                r#"spec.scaleTargetRef.apiVersion: Invalid value: "": apiVersion must specify API group"#,
                 "spec.metrics[0].pods: Required value: must populate information for the given metric source",
                 "spec.metrics[1].pods: Forbidden: must populate the given metric source only",
                 r#"spec.metrics[1].resource.target.type: Invalid value: "X": must be either Utilization, Value, or AverageValue"#,
@@ -398,7 +425,7 @@ mod tests {
         );
         refuses(
             &HORIZONTALPODAUTOSCALERS,
-            r#"{"spec":{"minReplicas":0,"scaleTargetRef":{"kind":"D","name":"d"}}}"#,
+            r#"{"spec":{"minReplicas":0,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"D","name":"d"}}}"#,
             None,
             &[
                 "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1",

@@ -1,12 +1,15 @@
 //! Ingresses: which services outside requests reach.
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::names::dns_1035_label_problem;
+use polder_model::{FieldError, FieldPath, Value, json};
 
+use super::blank_status;
 use super::cells;
 use super::checks::{
-    Errors, dns_label, dns_subdomain, each, host_pattern, not_an_ip, path_segment, port_name, port_number,
+    Errors, dns_subdomain, each, host_pattern, not_an_ip, path_segment, port_name, port_number, problem,
     required, some, text,
 };
+use super::status_rules;
 use crate::behavior::{Behavior, Column, Print};
 
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
@@ -25,6 +28,8 @@ pub(super) const INGRESS: Behavior = Behavior {
         Column::AGE,
     ],
     cells,
+    prepare_create: |object| blank_status::set(object, json!({"loadBalancer": {}})),
+    validate_status: |new, _, errors| status_rules::load_balancer(new, errors),
     validate,
     warnings,
     ..Behavior::PLAIN
@@ -44,7 +49,7 @@ fn cells(object: &Value, print: &Print) -> Vec<Value> {
     let secure = !object.array_at(&["spec", "tls"]).is_empty();
     vec![
         cells::name(object),
-        cells::text(object, &["spec", "ingressClassName"], "<none>"),
+        cells::text_or(object, &["spec", "ingressClassName"], "<none>").into(),
         hosts(object.array_at(&["spec", "rules"])).into(),
         addresses.join(",").into(),
         if secure { "80, 443" } else { "80" }.into(),
@@ -181,8 +186,8 @@ fn validate_backend(backend: &Value, path: &FieldPath<'_>, errors: &mut Errors) 
 fn validate_service(service: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
     let service_path = path.member("service");
     if required(service, "name", &service_path, errors) {
-        // Service names may start with a digit since 1.35 relaxed them.
-        dns_label(text(service, "name"), &service_path.member("name"), errors);
+        let name = text(service, "name");
+        problem(name, dns_1035_label_problem(name), &service_path.member("name"), errors);
     }
     let port_path = service_path.member("port");
     let name = service.str_at(&["port", "name"]).unwrap_or_default();

@@ -38,7 +38,7 @@ fn cells(object: &Value, print: &Print) -> Vec<Value> {
     };
     vec![
         cells::name(object),
-        cells::text(object, &["spec", "controller"], ""),
+        cells::text(object, &["spec", "controller"]),
         parameters.into(),
         cells::age(object, print),
     ]

@@ -2,8 +2,9 @@
 
 use polder_model::{FieldError, FieldPath, Value};
 
+use super::addresses::canonical_ip;
 use super::cells;
-use super::checks::{Errors, canonical_ip, dns_subdomain, immutable, path_segment, required, some, text};
+use super::checks::{Errors, dns_subdomain, immutable, path_segment, required, some, text};
 use crate::behavior::{Behavior, Column, NameRule};
 
 pub(super) const IP_ADDRESS: Behavior = Behavior {

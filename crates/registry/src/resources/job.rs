@@ -1,13 +1,19 @@
 //! Jobs: run to completion, selected by their own UID unless the user says otherwise.
 
 use polder_machinery::age::human_duration;
-use polder_model::{FieldError, FieldPath, Object, Value};
+use polder_model::names::dns_label_problem;
+use polder_model::{FieldError, FieldPath, Object, Value, json};
 
-use super::{label_selector, pod_spec, pod_spec_rules, print, rules, workload};
+use super::status_rules::Counters;
+use super::{blank_status, cells, checks, job_policy, label_selector, pod_spec, pod_spec_rules, workload};
 use crate::behavior::{Behavior, Column, Print, Selectable};
 
 const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
+const MANAGED_BY_LEN_MAX: usize = 63;
 const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
+
+const STATUS: Counters =
+    Counters { not_negative: &["active", "ready", "succeeded", "failed", "terminating"], at_most: &[] };
 
 pub(super) const JOBS: Behavior = Behavior {
     group: "batch",
@@ -25,26 +31,27 @@ pub(super) const JOBS: Behavior = Behavior {
         Column::text("Completions"),
         Column::text("Duration"),
         Column::AGE,
-        Column::text("Containers").wide(),
-        Column::text("Images").wide(),
-        Column::text("Selector").wide(),
+        workload::CONTAINERS,
+        workload::IMAGES,
+        workload::SELECTOR,
     ],
     cells,
     default,
     prepare_create,
+    validate_status: |new, _, errors| STATUS.validate(new, errors),
     validate,
-    warnings: |object| super::name_warning(object, workload::NAMES_PODS),
+    warnings: workload::warnings,
     ..Behavior::PLAIN
 };
 
 fn cells(job: &Value, print: &Print) -> Vec<Value> {
     let [names, images, selector] = workload::wide_cells(job);
     vec![
-        print::name(job),
+        cells::name(job),
         status(job).into(),
         completions(job).into(),
         duration(job, print).into(),
-        print::age(job, print),
+        cells::age(job, print),
         names,
         images,
         selector,
@@ -52,7 +59,7 @@ fn cells(job: &Value, print: &Print) -> Vec<Value> {
 }
 
 fn status(job: &Value) -> &'static str {
-    let has = |kind: &str| print::condition(job, kind) == Some("True");
+    let has = |kind: &str| cells::condition(job, kind) == Some("True");
     if has("Complete") {
         "Complete"
     } else if has("Failed") {
@@ -71,8 +78,8 @@ fn status(job: &Value) -> &'static str {
 }
 
 fn completions(job: &Value) -> String {
-    let succeeded = print::count(job, &["status", "succeeded"]);
-    match (job.i64_at(&["spec", "completions"]), print::count(job, &["spec", "parallelism"])) {
+    let succeeded = cells::count(job, &["status", "succeeded"]);
+    match (job.i64_at(&["spec", "completions"]), cells::count(job, &["spec", "parallelism"])) {
         (Some(wanted), _) => format!("{succeeded}/{wanted}"),
         (None, parallelism) if parallelism > 1 => format!("{succeeded}/1 of {parallelism}"),
         (None, _) => format!("{succeeded}/1"),
@@ -80,7 +87,7 @@ fn completions(job: &Value) -> String {
 }
 
 fn duration(job: &Value, print: &Print) -> String {
-    let time = |key: &str| job.str_at(&["status", key]).and_then(print::seconds);
+    let time = |key: &str| job.str_at(&["status", key]).and_then(cells::seconds);
     match (time("startTime"), time("completionTime")) {
         (None, _) => String::new(),
         (Some(start), end) => human_duration(end.unwrap_or(print.now).saturating_sub(start)),
@@ -91,6 +98,11 @@ fn default(job: &mut Value) {
     if let Some(spec) = job.at_mut(&["spec"]) {
         default_spec(spec);
     }
+    default_labels(job);
+}
+
+/// A job without labels gets those of its pods.
+fn default_labels(job: &mut Value) {
     let labels = job.at(&["spec", "template", "metadata", "labels"]).and_then(Value::as_object).cloned();
     if let Some(labels) = labels.filter(|labels| !labels.is_empty())
         && job.at(&["metadata", "labels"]).and_then(Value::as_object).is_none_or(Object::is_empty)
@@ -125,8 +137,13 @@ fn is_manual(job: &Value) -> bool {
 
 /// Labels the pods with the job's name and UID and selects by the latter.
 fn prepare_create(job: &mut Value) {
+    blank_status::set(job, json!({}));
     if is_manual(job) || job.get("spec").and_then(Value::as_object).is_none() {
         return;
+    }
+    // Labels that came from the pods follow them.
+    if checks::same(job.at(&["metadata", "labels"]), job.at(&["spec", "template", "metadata", "labels"])) {
+        job.remove_at(&["metadata", "labels"]);
     }
     let own = |key: &str| job.str_at(&["metadata", key]).unwrap_or_default().to_owned();
     let (name, uid) = (own("name"), own("uid"));
@@ -141,6 +158,7 @@ fn prepare_create(job: &mut Value) {
             job.set_at(path, value.as_str());
         }
     }
+    default_labels(job);
 }
 
 fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
@@ -148,18 +166,21 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = new.get("spec").unwrap_or(&Value::Null);
     validate_generated(new, spec, errors);
     validate_spec(spec, &path, errors);
-    match rules::some(spec, "selector") {
+    match checks::some(spec, "selector") {
         None => errors.push(FieldError::required(path.member("selector"), "")),
         selector => label_selector::validate(selector, &path.member("selector"), errors),
     }
     workload::validate_selects(spec, &path, errors);
+    if old.is_none() {
+        validate_pod_names(new, errors);
+    }
     if let (Some(old), Some(old_spec)) = (old, old.and_then(|old| old.get("spec"))) {
         validate_update(spec, old, old_spec, &path, errors);
     }
 }
 
 fn validate_generated(job: &Value, spec: &Value, errors: &mut Vec<FieldError>) {
-    if is_manual(job) || rules::some(spec, "selector").is_none() {
+    if is_manual(job) || checks::some(spec, "selector").is_none() {
         return;
     }
     let own = |key: &str| job.str_at(&["metadata", key]).unwrap_or_default();
@@ -207,11 +228,14 @@ pub(super) fn validate_spec(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec
         "backoffLimitPerIndex",
         "maxFailedIndexes",
     ];
-    rules::not_negative(spec, &numbers, path, errors);
+    checks::not_negative(spec, &numbers, path, errors);
     let number = |key: &str| spec.get(key).and_then(Value::as_i64);
     if number("maxFailedIndexes").is_some() && number("backoffLimitPerIndex").is_none() {
         let text = "when maxFailedIndexes is specified";
         errors.push(FieldError::required(path.member("backoffLimitPerIndex"), text));
+    }
+    if let Some(manager) = checks::some(spec, "managedBy").and_then(Value::as_str) {
+        validate_manager(manager, &path.member("managedBy"), errors);
     }
     let mode = spec.str_at(&["completionMode"]).unwrap_or("NonIndexed");
     let modes = ["NonIndexed", "Indexed"];
@@ -226,18 +250,29 @@ pub(super) fn validate_spec(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec
             let text = "must be less than or equal to 100000 when completion mode is Indexed";
             errors.push(FieldError::invalid(path.member("parallelism"), parallelism, text));
         }
+        if let (Some(failed), Some(completions)) = (number("maxFailedIndexes"), number("completions"))
+            && failed > completions
+        {
+            let text = "must be less than or equal to completions";
+            errors.push(FieldError::invalid(path.member("maxFailedIndexes"), failed, text));
+        }
     } else {
         for key in ["backoffLimitPerIndex", "maxFailedIndexes"] {
             if let Some(value) = number(key) {
                 errors.push(FieldError::invalid(path.member(key), value, "requires indexed completion mode"));
             }
         }
-        if let Some(policy) = rules::some(spec, "successPolicy") {
-            let text = "requires indexed completion mode";
-            errors.push(FieldError::invalid(path.member("successPolicy"), policy.clone(), text));
+    }
+    job_policy::validate_failure(spec, &path.member("podFailurePolicy"), errors);
+    if let Some(policy) = checks::some(spec, "successPolicy") {
+        let path = path.member("successPolicy");
+        if mode == "Indexed" {
+            job_policy::validate_success(policy, number("completions").unwrap_or_default(), &path, errors);
+        } else {
+            errors.push(FieldError::invalid(path, policy.clone(), "requires indexed completion mode"));
         }
     }
-    let fails = rules::some(spec, "podFailurePolicy").is_some();
+    let fails = checks::some(spec, "podFailurePolicy").is_some();
     let policies: &[&str] = if fails { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
     if let Some(policy) = spec.str_at(&["podReplacementPolicy"]).filter(|policy| !policies.contains(policy)) {
         errors.push(FieldError::not_supported(path.member("podReplacementPolicy"), policy, policies));
@@ -262,6 +297,33 @@ pub(super) fn validate_spec(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec
     }
 }
 
+fn validate_manager(manager: &str, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    let (domain, name) = manager.split_once('/').unwrap_or_default();
+    if domain.is_empty() || name.is_empty() {
+        let text = r#"must be a domain-prefixed path (such as "acme.io/foo")"#;
+        errors.push(FieldError::invalid(path, manager, text));
+    } else {
+        checks::dns_subdomain(domain, path, errors);
+    }
+    if manager.len() > MANAGED_BY_LEN_MAX {
+        errors.push(FieldError::too_long(path, MANAGED_BY_LEN_MAX));
+    }
+}
+
+/// The last pod of an indexed job is named after the job and its index, and must have a name.
+fn validate_pod_names(job: &Value, errors: &mut Vec<FieldError>) {
+    let name = job.str_at(&["metadata", "name"]).unwrap_or_default();
+    let completions = job.i64_at(&["spec", "completions"]).unwrap_or_default();
+    if job.str_at(&["spec", "completionMode"]) != Some("Indexed") || completions <= 0 {
+        return;
+    }
+    let last = format!("{name}-{}", completions - 1);
+    if dns_label_problem(&last).is_some() {
+        let text = format!("will not able to create pod with invalid DNS label: {last}");
+        errors.push(FieldError::invalid("metadata.name", name, text));
+    }
+}
+
 fn validate_update(
     spec: &Value,
     old: &Value,
@@ -270,7 +332,7 @@ fn validate_update(
     errors: &mut Vec<FieldError>,
 ) {
     if spec.str_at(&["completionMode"]) != Some("Indexed") {
-        rules::immutable(spec, old_spec, "completions", path, errors);
+        checks::immutable(spec, old_spec, "completions", path, errors);
     } else if let Some(completions) = spec.i64_at(&["completions"])
         && spec.get("completions") != old_spec.get("completions")
         && spec.i64_at(&["parallelism"]) != Some(completions)
@@ -278,10 +340,10 @@ fn validate_update(
         let text = "can only be modified in tandem with spec.parallelism";
         errors.push(FieldError::invalid(path.member("completions"), completions, text));
     }
-    rules::immutable(spec, old_spec, "selector", path, errors);
+    checks::immutable(spec, old_spec, "selector", path, errors);
     validate_template_update(spec, old, old_spec, path, errors);
     for key in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
-        rules::immutable(spec, old_spec, key, path, errors);
+        checks::immutable(spec, old_spec, key, path, errors);
     }
 }
 
@@ -314,16 +376,16 @@ fn validate_template_update(
             }
         }
         let affinity = ["template", "spec", "affinity"];
-        if spec.at(&affinity).is_none() && rules::same(comparable.at(&affinity), None) {
+        if spec.at(&affinity).is_none() && checks::same(comparable.at(&affinity), None) {
             comparable.remove_at(&affinity);
         }
     }
-    rules::immutable(spec, &comparable, "template", path, errors);
+    checks::immutable(spec, &comparable, "template", path, errors);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{creates, defaults, prints, refuses};
+    use super::super::rows::{creates, defaults, prints, refuses};
     use super::JOBS;
 
     #[test]
@@ -369,11 +431,12 @@ mod tests {
         creates(
             &JOBS,
             r#"{"metadata":{"name":"j","uid":"u"},"spec":{"template":{"metadata":{"labels":{"a":"b"}}}}}"#,
-            r#"{"metadata":{"name":"j","uid":"u"},"spec":{"selector":{"matchLabels":{"batch.kubernetes.io/controller-uid":"u"}},
-                "template":{"metadata":{"labels":{"a":"b","controller-uid":"u","batch.kubernetes.io/controller-uid":"u","job-name":"j","batch.kubernetes.io/job-name":"j"}}}}}"#,
+            r#"{"metadata":{"name":"j","uid":"u","labels":{"a":"b","controller-uid":"u","batch.kubernetes.io/controller-uid":"u","job-name":"j","batch.kubernetes.io/job-name":"j"}},
+                "spec":{"selector":{"matchLabels":{"batch.kubernetes.io/controller-uid":"u"}},
+                "template":{"metadata":{"labels":{"a":"b","controller-uid":"u","batch.kubernetes.io/controller-uid":"u","job-name":"j","batch.kubernetes.io/job-name":"j"}}}},"status":{}}"#,
         );
         let manual = r#"{"spec":{"manualSelector":true}}"#;
-        creates(&JOBS, manual, manual);
+        creates(&JOBS, manual, r#"{"spec":{"manualSelector":true},"status":{}}"#);
     }
 
     fn job(spec: &str, image: &str, policy: &str) -> String {
@@ -436,5 +499,30 @@ mod tests {
         );
         let expected = r#"spec.template: Invalid value: {"metadata":{"labels":{"batch.kubernetes.io/controller-uid":"u","batch.kubernetes.io/job-name":"j","controller-uid":"u","job-name":"j"}},"spec":{"containers":[{"image":"other","imagePullPolicy":"Always","name":"c"}],"restartPolicy":"Never"}}: field is immutable"#;
         refuses(&JOBS, &job(r#","completions":1"#, "other", "Never"), Some(&old), &[expected]);
+    }
+
+    #[test]
+    fn managers_and_indexed_names() {
+        let job = |name: &str, spec: &str| {
+            format!(
+                r#"{{"metadata":{{"name":"{name}"}},"spec":{{"manualSelector":true,"selector":{{"matchLabels":{{"a":"b"}}}},{spec}
+                    "template":{{"metadata":{{"labels":{{"a":"b"}}}},"spec":{{"restartPolicy":"Never","containers":[{{"name":"c","image":"i"}}]}}}}}}}}"#
+            )
+        };
+        refuses(&JOBS, &job("j", r#""managedBy":"a.b/c","#), None, &[]);
+        refuses(
+            &JOBS,
+            &job("j", r#""managedBy":"x","#),
+            None,
+            &[
+                r#"spec.managedBy: Invalid value: "x": must be a domain-prefixed path (such as "acme.io/foo")"#,
+            ],
+        );
+        let long = "x".repeat(62);
+        let indexed = r#""completionMode":"Indexed","completions":2,"#;
+        let text = format!(
+            r#"metadata.name: Invalid value: "{long}": will not able to create pod with invalid DNS label: {long}-1"#
+        );
+        refuses(&JOBS, &job(&long, indexed), None, &[&text]);
     }
 }

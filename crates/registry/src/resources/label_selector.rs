@@ -2,50 +2,47 @@
 //!
 //! A selector that is missing selects nothing; an empty one selects everything.
 
-use polder_model::names::{label_value_problem, qualified_name_problem};
+use polder_model::names::label_value_problem;
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::rules;
-
-const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
+use super::checks::{Errors, each, labels, problem, qualified_name, text};
 
 /// Checks syntax; a missing selector is fine here.
-pub(super) fn validate(selector: Option<&Value>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn validate(selector: Option<&Value>, path: &FieldPath<'_>, errors: &mut Errors) {
     let Some(selector) = selector else { return };
-    rules::labels(selector.get("matchLabels"), &path.member("matchLabels"), errors);
-    let expressions_path = path.member("matchExpressions");
-    for (index, expression) in selector.array_at(&["matchExpressions"]).iter().enumerate() {
-        validate_expression(expression, &expressions_path.index(index), errors);
-    }
+    labels(selector.get("matchLabels"), &path.member("matchLabels"), errors);
+    each(selector, "matchExpressions", path, errors, validate_expression);
 }
 
-fn validate_expression(expression: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
-    let values = expression.array_at(&["values"]);
+fn validate_expression(expression: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
+    let values_empty = expression.array_at(&["values"]).is_empty();
     let values_path = path.member("values");
-    match expression.str_at(&["operator"]).unwrap_or_default() {
-        "In" | "NotIn" if values.is_empty() => errors
+    match (text(expression, "operator"), values_empty) {
+        ("In" | "NotIn", false) | ("Exists" | "DoesNotExist", true) => {}
+        ("In" | "NotIn", true) => errors
             .push(FieldError::required(values_path, "must be specified when `operator` is 'In' or 'NotIn'")),
-        "Exists" | "DoesNotExist" if !values.is_empty() => errors.push(FieldError::forbidden(
+        ("Exists" | "DoesNotExist", false) => errors.push(FieldError::forbidden(
             values_path,
             "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
         )),
-        known if OPERATORS.contains(&known) => {}
-        unknown => errors.push(FieldError::invalid(
+        (unknown, _) => errors.push(FieldError::invalid(
             path.member("operator"),
             unknown,
             "not a valid selector operator",
         )),
     }
-    let key = expression.str_at(&["key"]).unwrap_or_default();
-    if let Some(problem) = qualified_name_problem(key) {
-        errors.push(FieldError::invalid(path.member("key"), key, problem));
-    }
-    for (index, value) in values.iter().enumerate() {
+    qualified_name(text(expression, "key"), &path.member("key"), errors);
+    each(expression, "values", path, errors, |value, path, errors| {
         let value = value.as_str().unwrap_or_default();
-        if let Some(problem) = label_value_problem(value) {
-            errors.push(FieldError::invalid(values_path.index(index), value, problem));
-        }
-    }
+        problem(value, label_value_problem(value), path, errors);
+    });
+}
+
+/// Whether a selector can be read; a missing one selects nothing.
+pub(super) fn is_valid(selector: Option<&Value>) -> bool {
+    let mut errors = Errors::new();
+    validate(selector, &FieldPath::ROOT, &mut errors);
+    errors.is_empty()
 }
 
 /// Whether the selector has no requirements.

@@ -2,37 +2,18 @@
 
 use polder_model::{FieldPath, Value};
 
-use super::cells;
 use super::checks::{Errors, dns_label, immutable, required, text};
-use super::plane::{parse_schema, validate_display_name};
-use crate::behavior::{Behavior, Column, NameRule};
+use super::own_kinds::{self, parse_schema, validate_display_name};
+use crate::behavior::{Behavior, NameRule};
 
 pub(crate) const LAYER: Behavior = Behavior {
-    group: "polder.dev",
+    group: own_kinds::GROUP,
     resource: "layers",
     names: NameRule::Label,
     generation: true,
     unconditional_update: false,
-    columns: &[
-        Column::NAME,
-        Column::text("Phase"),
-        Column::integer("Objects"),
-        Column::integer("Bytes"),
-        Column::AGE,
-        Column::text("Plane").wide(),
-        Column::text("Display Name").wide(),
-    ],
-    cells: |object, print| {
-        vec![
-            cells::name(object),
-            cells::text(object, &["status", "phase"], ""),
-            object.at(&["status", "objectCount"]).cloned().unwrap_or_default(),
-            object.at(&["status", "storedBytes"]).cloned().unwrap_or_default(),
-            cells::age(object, print),
-            cells::text(object, &["spec", "plane"], ""),
-            cells::text(object, &["spec", "displayName"], ""),
-        ]
-    },
+    columns: &own_kinds::columns("Plane"),
+    cells: |object, print| own_kinds::cells(object, &["spec", "plane"], print),
     validate,
     ..Behavior::PLAIN
 };
@@ -100,7 +81,7 @@ mod tests {
 
     #[test]
     fn every_field_is_described() {
-        super::super::plane::check_described(&schema(), "layer");
+        super::super::own_kinds::check_described(&schema(), "layer");
     }
 
     #[test]

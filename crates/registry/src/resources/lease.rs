@@ -13,11 +13,7 @@ pub(super) const LEASE: Behavior = Behavior {
     unconditional_update: false,
     columns: &[Column::NAME, Column::text("Holder"), Column::AGE],
     cells: |object, print| {
-        vec![
-            cells::name(object),
-            cells::text(object, &["spec", "holderIdentity"], ""),
-            cells::age(object, print),
-        ]
+        vec![cells::name(object), cells::text(object, &["spec", "holderIdentity"]), cells::age(object, print)]
     },
     prepare_create: |object| drop_coordinated(object, None),
     prepare_update: |new, old| drop_coordinated(new, Some(old)),

@@ -2,21 +2,34 @@
 //!
 //! The first block of files is what several kinds share.
 
+mod addresses;
 mod admission_rules;
 mod autoscaler_v1;
+mod blank_status;
 mod cells;
 mod checks;
 mod container_rules;
 mod cron;
 mod device_claim;
+mod downward;
+mod env_rules;
+mod job_policy;
 mod label_selector;
+mod mount_rules;
+mod operating_system;
+mod own_kinds;
 mod pod_rules;
 mod pod_spec;
 mod pod_spec_rules;
-mod print;
+mod pod_warnings;
+mod probe_rules;
+mod resource_amounts;
 mod resource_names;
-mod rules;
+mod scheduling_rules;
+mod security_rules;
 mod service_rules;
+mod status_rules;
+mod volume_rules;
 mod webhook;
 mod workload;
 
@@ -24,8 +37,6 @@ mod workload;
 mod every_kind_tests;
 #[cfg(test)]
 mod rows;
-#[cfg(test)]
-mod tests;
 
 mod apiservice;
 pub(crate) mod certificatesigningrequest;

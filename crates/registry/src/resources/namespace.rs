@@ -2,7 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Value, json};
 
-use super::{print, rules};
+use super::{cells, checks};
 use crate::behavior::{Behavior, Column, NameRule, Print, Selectable};
 
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -17,12 +17,13 @@ pub(super) const NAMESPACES: Behavior = Behavior {
     default,
     prepare_create,
     prepare_update,
+    validate_status,
     validate,
     ..Behavior::PLAIN
 };
 
 fn cells(namespace: &Value, print: &Print) -> Vec<Value> {
-    vec![print::name(namespace), print::text(namespace, &["status", "phase"]), print::age(namespace, print)]
+    vec![cells::name(namespace), cells::text(namespace, &["status", "phase"]), cells::age(namespace, print)]
 }
 
 fn default(namespace: &mut Value) {
@@ -61,7 +62,7 @@ fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
     let path = path.member("finalizers");
     for finalizer in new.array_at(&["spec", "finalizers"]) {
         let finalizer = finalizer.as_str().unwrap_or_default();
-        rules::qualified_name(finalizer, &path, errors);
+        checks::qualified_name(finalizer, &path, errors);
         if !finalizer.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&finalizer) {
             let text = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(FieldError::invalid(path, finalizer, text));
@@ -69,9 +70,19 @@ fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
     }
 }
 
+fn validate_status(new: &Value, _: &Value, errors: &mut Vec<FieldError>) {
+    let deleted = new.at(&["metadata", "deletionTimestamp"]).is_some_and(|time| !time.is_null());
+    let phase = new.str_at(&["status", "phase"]).unwrap_or_default();
+    let (expected, not) = if deleted { ("Terminating", " not") } else { ("Active", "") };
+    if phase != expected {
+        let text = format!("may only be '{expected}' if `deletionTimestamp` is{not} empty");
+        errors.push(FieldError::invalid("status.Phase", phase, text));
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{creates, defaults, prints, refuses, updates};
+    use super::super::rows::{creates, defaults, prints, refuses, updates};
     use super::NAMESPACES;
 
     #[test]

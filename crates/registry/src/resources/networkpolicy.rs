@@ -2,10 +2,10 @@
 
 use polder_model::{FieldError, FieldPath, Value, json};
 
+use super::addresses::cidr;
 use super::cells;
-use super::checks::{
-    Errors, cidr, default_at, each, label_selector, one_of, port_name, port_number, required, some, text,
-};
+use super::checks::{Errors, default_at, each, one_of, port_name, port_number, required, some, text};
+use super::label_selector;
 use crate::behavior::{Behavior, Column};
 
 const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
@@ -18,7 +18,7 @@ pub(super) const NETWORK_POLICY: Behavior = Behavior {
     cells: |object, print| {
         vec![
             cells::name(object),
-            cells::label_selector(object.at(&["spec", "podSelector"])),
+            label_selector::cell(object.at(&["spec", "podSelector"])),
             cells::age(object, print),
         ]
     },
@@ -46,7 +46,7 @@ fn default(object: &mut Value) {
 fn validate(policy: &Value, errors: &mut Errors) {
     let path = FieldPath::root("spec");
     let Some(spec) = some(policy, "spec") else { return };
-    label_selector(spec.get("podSelector"), &path.member("podSelector"), errors);
+    label_selector::validate(spec.get("podSelector"), &path.member("podSelector"), errors);
     for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
         each(spec, direction, &path, errors, |rule, path, errors| {
             each(rule, "ports", path, errors, validate_port);
@@ -99,8 +99,8 @@ fn validate_peer(peer: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
     let pods = some(peer, "podSelector");
     let namespaces = some(peer, "namespaceSelector");
     let block = some(peer, "ipBlock");
-    label_selector(pods, &path.member("podSelector"), errors);
-    label_selector(namespaces, &path.member("namespaceSelector"), errors);
+    label_selector::validate(pods, &path.member("podSelector"), errors);
+    label_selector::validate(namespaces, &path.member("namespaceSelector"), errors);
     if let Some(block) = block {
         validate_block(block, &path.member("ipBlock"), errors);
     }

@@ -5,7 +5,8 @@ use std::collections::{BTreeSet, HashSet};
 use polder_model::names::label_value_problem;
 use polder_model::{FieldError, FieldErrorKind, FieldPath, Value};
 
-use super::{pod_spec_rules, print, rules};
+use super::resource_amounts;
+use super::{addresses, cells, checks, scheduling_rules};
 use crate::behavior::{Behavior, Column, Print, Selectable};
 
 const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
@@ -32,12 +33,13 @@ pub(super) const NODES: Behavior = Behavior {
     ],
     cells,
     default,
+    validate_status,
     validate,
     ..Behavior::PLAIN
 };
 
 fn cells(node: &Value, print: &Print) -> Vec<Value> {
-    let mut status = match print::condition(node, "Ready") {
+    let mut status = match cells::condition(node, "Ready") {
         Some("True") => "Ready".to_owned(),
         Some(_) => "NotReady".to_owned(),
         None => "Unknown".to_owned(),
@@ -45,13 +47,13 @@ fn cells(node: &Value, print: &Print) -> Vec<Value> {
     if node.at(&["spec", "unschedulable"]).and_then(Value::as_bool) == Some(true) {
         status.push_str(",SchedulingDisabled");
     }
-    let known = |key: &str| print::text_or(node, &["status", "nodeInfo", key], "<unknown>").into();
+    let known = |key: &str| cells::text_or(node, &["status", "nodeInfo", key], "<unknown>").into();
     vec![
-        print::name(node),
+        cells::name(node),
         status.into(),
         roles(node).into(),
-        print::age(node, print),
-        print::text(node, &["status", "nodeInfo", "kubeletVersion"]),
+        cells::age(node, print),
+        cells::text(node, &["status", "nodeInfo", "kubeletVersion"]),
         address(node, "InternalIP").into(),
         address(node, "ExternalIP").into(),
         known("osImage"),
@@ -78,8 +80,8 @@ fn roles(node: &Value) -> String {
 fn address<'a>(node: &'a Value, kind: &str) -> &'a str {
     node.array_at(&["status", "addresses"])
         .iter()
-        .find(|address| rules::text(address, "type") == kind)
-        .map_or("<none>", |address| rules::text(address, "address"))
+        .find(|address| checks::text(address, "type") == kind)
+        .map_or("<none>", |address| checks::text(address, "address"))
 }
 
 fn default(node: &mut Value) {
@@ -103,17 +105,19 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     taints(new, errors);
     let path = FieldPath::root("spec");
     for (index, cidr) in new.array_at(&["spec", "podCIDRs"]).iter().enumerate() {
-        rules::cidr(cidr.as_str().unwrap_or_default(), &path.member("podCIDRs").index(index), errors);
+        addresses::cidr(cidr.as_str().unwrap_or_default(), &path.member("podCIDRs").index(index), errors);
     }
-    let Some(old) = old else { return };
-    let mut seen = HashSet::new();
-    for (index, address) in new.array_at(&["status", "addresses"]).iter().enumerate() {
-        if !seen.insert(address.to_string()) {
-            let path = FieldPath::root("status");
-            let path = path.member("addresses");
-            errors.push(FieldError::duplicate(path.index(index), address.clone()));
+    let cidrs = new.array_at(&["spec", "podCIDRs"]);
+    if cidrs.len() > 1 {
+        let families: HashSet<bool> =
+            cidrs.iter().filter_map(Value::as_str).map(|cidr| cidr.contains(':')).collect();
+        if cidrs.len() > 2 || families.len() < 2 {
+            let text = "may specify no more than one CIDR for each IP family";
+            errors.push(FieldError::invalid(path.member("podCIDRs"), cidrs.to_vec(), text));
         }
     }
+    let Some(old) = old else { return };
+    unique_addresses(new, errors);
     let old_cidrs = old.array_at(&["spec", "podCIDRs"]);
     if !old_cidrs.is_empty() && old_cidrs != new.array_at(&["spec", "podCIDRs"]) {
         let text = "node updates may not change podCIDR except from \"\" to valid";
@@ -133,12 +137,12 @@ fn taints(node: &Value, errors: &mut Vec<FieldError>) {
     let mut seen = HashSet::new();
     for (index, taint) in node.array_at(&["spec", "taints"]).iter().enumerate() {
         let path = path.index(index);
-        let [key, value, effect] = ["key", "value", "effect"].map(|member| rules::text(taint, member));
-        rules::qualified_name(key, &path.member("key"), errors);
+        let [key, value, effect] = ["key", "value", "effect"].map(|member| checks::text(taint, member));
+        checks::qualified_name(key, &path.member("key"), errors);
         if let Some(problem) = label_value_problem(value) {
             errors.push(FieldError::invalid(path.member("value"), value, problem));
         }
-        pod_spec_rules::taint_effect(effect, &path.member("effect"), errors);
+        scheduling_rules::taint_effect(effect, &path.member("effect"), errors);
         if !seen.insert((key, effect)) {
             errors.push(FieldError {
                 kind: FieldErrorKind::Duplicate,
@@ -150,9 +154,32 @@ fn taints(node: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
+fn validate_status(new: &Value, _: &Value, errors: &mut Vec<FieldError>) {
+    let path = FieldPath::root("status");
+    for list in ["capacity", "allocatable"] {
+        let path = path.member(list);
+        let amounts = new.at(&["status", list]).and_then(Value::as_object);
+        for (name, amount) in amounts.into_iter().flat_map(|amounts| amounts.iter()) {
+            resource_amounts::validate_amount(name, amount, &path.member(name), errors);
+        }
+    }
+    unique_addresses(new, errors);
+}
+
+fn unique_addresses(node: &Value, errors: &mut Vec<FieldError>) {
+    let path = FieldPath::root("status");
+    let path = path.member("addresses");
+    let mut seen = HashSet::new();
+    for (index, address) in node.array_at(&["status", "addresses"]).iter().enumerate() {
+        if !seen.insert(address.to_string()) {
+            errors.push(FieldError::duplicate(path.index(index), address.clone()));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{defaults, prints, refuses};
+    use super::super::rows::{defaults, prints, refuses};
     use super::NODES;
 
     #[test]
@@ -193,6 +220,19 @@ mod tests {
                 r#"spec.podCIDRs[0]: Invalid value: "x": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"#,
                 r#"spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid"#,
                 r#"spec.providerID: Forbidden: node updates may not change providerID except from "" to valid"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn one_block_a_family() {
+        refuses(&NODES, r#"{"spec":{"podCIDRs":["10.0.0.0/24","fd00::/64"]}}"#, None, &[]);
+        refuses(
+            &NODES,
+            r#"{"spec":{"podCIDRs":["10.0.0.0/24","10.1.0.0/24"]}}"#,
+            None,
+            &[
+                r#"spec.podCIDRs: Invalid value: ["10.0.0.0/24","10.1.0.0/24"]: may specify no more than one CIDR for each IP family"#,
             ],
         );
     }

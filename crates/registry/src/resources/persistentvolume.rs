@@ -2,7 +2,9 @@
 
 use polder_model::{FieldError, FieldPath, Object, Value};
 
-use super::{persistentvolumeclaim, pod_rules, print, rules};
+use super::{
+    cells, checks, persistentvolumeclaim, pod_rules, resource_amounts, scheduling_rules, volume_rules,
+};
 use crate::behavior::{Behavior, Column, Print};
 
 /// The annotation that named a class before the field did.
@@ -46,19 +48,19 @@ pub(super) const PERSISTENTVOLUMES: Behavior = Behavior {
 fn cells(volume: &Value, print: &Print) -> Vec<Value> {
     let claim = volume.at(&["spec", "claimRef"]).filter(|claim| !claim.is_null());
     let claim =
-        claim.map(|claim| format!("{}/{}", rules::text(claim, "namespace"), rules::text(claim, "name")));
+        claim.map(|claim| format!("{}/{}", checks::text(claim, "namespace"), checks::text(claim, "name")));
     let set = |key: &str| volume.str_at(&["spec", key]).unwrap_or("<unset>").into();
     vec![
-        print::name(volume),
-        print::quantity(volume.at(&["spec", "capacity", "storage"])).into(),
-        print::access_modes(volume.array_at(&["spec", "accessModes"])).into(),
-        print::text(volume, &["spec", "persistentVolumeReclaimPolicy"]),
+        cells::name(volume),
+        cells::quantity(volume.at(&["spec", "capacity", "storage"])).into(),
+        cells::access_modes(volume.array_at(&["spec", "accessModes"])).into(),
+        cells::text(volume, &["spec", "persistentVolumeReclaimPolicy"]),
         phase(volume).into(),
         claim.unwrap_or_default().into(),
         class(volume).into(),
         set("volumeAttributesClassName"),
-        print::text(volume, &["status", "reason"]),
-        print::age(volume, print),
+        cells::text(volume, &["status", "reason"]),
+        cells::age(volume, print),
         set("volumeMode"),
     ]
 }
@@ -115,8 +117,17 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
         let value = spec.get("capacity").cloned().unwrap_or_default();
         errors.push(FieldError::not_supported(path.member("capacity"), value, ["storage"]));
     }
+    for (name, amount) in capacity.into_iter().flat_map(Object::iter) {
+        let path = path.member("capacity");
+        let path = path.key(name);
+        if let Some(amount) = resource_amounts::amount(Some(amount)).filter(|amount| amount.as_i64() < 0) {
+            let text = "must be a valid resource quantity";
+            errors.push(FieldError::invalid(path, amount.as_i64(), text));
+        }
+        resource_amounts::positive(Some(amount), &path, errors);
+    }
     let policies = ["Delete", "Recycle", "Retain"];
-    rules::one_of(spec, "persistentVolumeReclaimPolicy", &policies, &path, errors);
+    checks::one_of_required(spec, "persistentVolumeReclaimPolicy", &policies, &path, errors);
     let sources = sources(spec);
     for key in sources.keys().skip(1) {
         errors.push(FieldError::forbidden(path.member(key), "may not specify more than 1 volume type"));
@@ -124,11 +135,34 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     if sources.is_empty() {
         errors.push(FieldError::required(path, "must specify a volume type"));
     }
-    if sources.contains_key("local") && rules::some(spec, "nodeAffinity").is_none() {
+    if let Some(affinity) = checks::some(spec, "nodeAffinity") {
+        let path = path.member("nodeAffinity");
+        match checks::some(affinity, "required") {
+            Some(required) => scheduling_rules::node_selector(required, &path.member("required"), errors),
+            None => {
+                let text = "must specify required node constraints";
+                errors.push(FieldError::required(path.member("required"), text));
+            }
+        }
+    }
+    for (kind, source) in sources.iter().take(1) {
+        volume_rules::validate_persistent(kind, source, &path, errors);
+    }
+    if sources.get("hostPath").is_some_and(|source| checks::text(source, "path") == "/")
+        && checks::text(spec, "persistentVolumeReclaimPolicy") == "Recycle"
+    {
+        let text = "may not be 'recycle' for a hostPath mount of '/'";
+        errors.push(FieldError::forbidden(path.member("persistentVolumeReclaimPolicy"), text));
+    }
+    if sources.contains_key("local") && checks::some(spec, "nodeAffinity").is_none() {
         let text = "Local volume requires node affinity";
         errors.push(FieldError::required(path.member("nodeAffinity"), text));
     }
     persistentvolumeclaim::validate_class_and_mode(spec, &path, errors);
+    if !checks::text(spec, "volumeAttributesClassName").is_empty() && !sources.contains_key("csi") {
+        let text = "has to be specified when using volumeAttributesClassName";
+        errors.push(FieldError::required(path.member("csi"), text));
+    }
     if let Some(old) = old.and_then(|old| old.get("spec")) {
         validate_update(spec, old, errors);
     }
@@ -146,15 +180,15 @@ fn validate_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         let text = format!("spec.persistentvolumesource is immutable after creation\n{changed}");
         errors.push(FieldError::forbidden("spec.persistentvolumesource", text));
     }
-    rules::immutable(new, old, "volumeMode", &FieldPath::ROOT, errors);
-    if rules::some(old, "nodeAffinity").is_some() {
-        rules::immutable(new, old, "nodeAffinity", &FieldPath::ROOT, errors);
+    checks::immutable(new, old, "volumeMode", &FieldPath::ROOT, errors);
+    if checks::some(old, "nodeAffinity").is_some() {
+        checks::immutable(new, old, "nodeAffinity", &FieldPath::ROOT, errors);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{creates, prints, refuses};
+    use super::super::rows::{creates, prints, refuses};
     use super::PERSISTENTVOLUMES;
 
     #[test]
@@ -200,6 +234,18 @@ mod tests {
         };
         refuses(
             &PERSISTENTVOLUMES,
+            r#"{"spec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"0"},"hostPath":{"path":"/"},"nodeAffinity":{},
+                "persistentVolumeReclaimPolicy":"Recycle","volumeAttributesClassName":"v"}}"#,
+            None,
+            &[
+                r#"spec.capacity[storage]: Invalid value: "0": must be greater than zero"#,
+                "spec.nodeAffinity.required: Required value: must specify required node constraints",
+                "spec.persistentVolumeReclaimPolicy: Forbidden: may not be 'recycle' for a hostPath mount of '/'",
+                "spec.csi: Required value: has to be specified when using volumeAttributesClassName",
+            ],
+        );
+        refuses(
+            &PERSISTENTVOLUMES,
             &volume(r#""local":{},"nfs":{},"volumeMode":"X""#),
             None,
             &[
@@ -210,11 +256,11 @@ mod tests {
         );
         refuses(
             &PERSISTENTVOLUMES,
-            &volume(r#""nfs":{"path":"b"}"#),
-            Some(&volume(r#""nfs":{"path":"a"}"#)),
+            &volume(r#""nfs":{"server":"s","path":"/b"}"#),
+            Some(&volume(r#""nfs":{"server":"s","path":"/a"}"#)),
             &[
                 "spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after creation\n\
-             -nfs: {\"path\":\"a\"}\n+nfs: {\"path\":\"b\"}",
+             -nfs: {\"path\":\"/a\",\"server\":\"s\"}\n+nfs: {\"path\":\"/b\",\"server\":\"s\"}",
             ],
         );
     }

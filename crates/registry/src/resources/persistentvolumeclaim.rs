@@ -4,7 +4,8 @@ use polder_model::names::dns_subdomain_problem;
 use polder_model::{FieldError, FieldPath, Value, json};
 
 use super::persistentvolume::{CLASS_ANNOTATION, class, phase};
-use super::{label_selector, pod_rules, print, rules};
+use super::resource_amounts;
+use super::{cells, checks, label_selector, pod_rules};
 use crate::behavior::{Behavior, Column, Print};
 
 const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
@@ -26,6 +27,7 @@ pub(super) const PERSISTENTVOLUMECLAIMS: Behavior = Behavior {
     cells,
     prepare_create,
     prepare_update,
+    validate_status,
     validate,
     ..Behavior::PLAIN
 };
@@ -36,20 +38,20 @@ fn cells(claim: &Value, print: &Print) -> Vec<Value> {
         (String::new(), String::new())
     } else {
         (
-            print::quantity(claim.at(&["status", "capacity", "storage"])),
-            print::access_modes(claim.array_at(&["status", "accessModes"])),
+            cells::quantity(claim.at(&["status", "capacity", "storage"])),
+            cells::access_modes(claim.array_at(&["status", "accessModes"])),
         )
     };
     let set = |key: &str| claim.str_at(&["spec", key]).unwrap_or("<unset>").into();
     vec![
-        print::name(claim),
+        cells::name(claim),
         phase(claim).into(),
         volume.into(),
         capacity.into(),
         modes.into(),
         class(claim).into(),
         set("volumeAttributesClassName"),
-        print::age(claim, print),
+        cells::age(claim, print),
         set("volumeMode"),
     ]
 }
@@ -74,7 +76,7 @@ fn prepare_update(new: &mut Value, old: &Value) {
 fn drop_unknown_source(claim: &mut Value) {
     let Some(source) = claim.at(&["spec", "dataSource"]) else { return };
     let known = [("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")];
-    let given = (rules::text(source, "apiGroup"), rules::text(source, "kind"));
+    let given = (checks::text(source, "apiGroup"), checks::text(source, "kind"));
     if !known.contains(&given) && claim.at(&["spec", "dataSourceRef"]).is_none() {
         claim.remove_at(&["spec", "dataSource"]);
     }
@@ -85,7 +87,7 @@ fn align_sources(claim: &mut Value) {
     let some = |key: &str| claim.at(&["spec", key]).filter(|source| source.as_object().is_some()).cloned();
     match (some("dataSource"), some("dataSourceRef")) {
         (Some(source), None) => claim.set_at(&["spec", "dataSourceRef"], source),
-        (None, Some(mut reference)) if rules::text(&reference, "namespace").is_empty() => {
+        (None, Some(mut reference)) if checks::text(&reference, "namespace").is_empty() => {
             reference.remove_at(&["namespace"]);
             claim.set_at(&["spec", "dataSource"], reference);
         }
@@ -108,22 +110,24 @@ pub(super) fn validate_spec(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec
     if spec.array_at(&["accessModes"]).is_empty() {
         errors.push(FieldError::required(modes_path, "at least 1 access mode is required"));
     }
-    label_selector::validate(rules::some(spec, "selector"), &path.member("selector"), errors);
+    label_selector::validate(checks::some(spec, "selector"), &path.member("selector"), errors);
     validate_access_modes(spec, &modes_path, errors);
     if spec.at(&["resources", "requests", "storage"]).is_none_or(Value::is_null) {
         errors.push(FieldError::required(path.member("resources").key("storage"), ""));
     }
+    let wanted = spec.at(&["resources", "requests", "storage"]);
+    resource_amounts::positive(wanted, &path.member("resources").key("storage"), errors);
     validate_class_and_mode(spec, path, errors);
     for key in ["dataSource", "dataSourceRef"] {
-        let Some(source) = rules::some(spec, key) else { continue };
+        let Some(source) = checks::some(spec, key) else { continue };
         let path = path.member(key);
         for required in ["name", "kind"] {
-            if rules::text(source, required).is_empty() {
+            if checks::text(source, required).is_empty() {
                 errors.push(FieldError::required(path.member(required), ""));
             }
         }
-        let kind = rules::text(source, "kind");
-        if rules::text(source, "apiGroup").is_empty() && kind != "PersistentVolumeClaim" {
+        let kind = checks::text(source, "kind");
+        if checks::text(source, "apiGroup").is_empty() && kind != "PersistentVolumeClaim" {
             let text = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
             errors.push(FieldError::invalid(path, kind, text));
         }
@@ -147,7 +151,7 @@ pub(super) fn validate_access_modes(spec: &Value, path: &FieldPath<'_>, errors: 
 
 pub(super) fn validate_class_and_mode(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     for key in ["storageClassName", "volumeAttributesClassName"] {
-        let name = rules::text(spec, key);
+        let name = checks::text(spec, key);
         if let Some(problem) = dns_subdomain_problem(name).filter(|_| !name.is_empty()) {
             errors.push(FieldError::invalid(path.member(key), name, problem));
         }
@@ -168,7 +172,7 @@ fn validate_update(new: &Value, old: &Value, path: &FieldPath<'_>, errors: &mut 
             rest.remove_at(path);
         }
     };
-    if rules::text(old_spec, "volumeName").is_empty() {
+    if checks::text(old_spec, "volumeName").is_empty() {
         keep(&["volumeName"]);
     }
     // A class may be filled in once, and must be the one the annotation named.
@@ -180,7 +184,7 @@ fn validate_update(new: &Value, old: &Value, path: &FieldPath<'_>, errors: &mut 
     } else if annotation(new) != annotation(old) {
         let value = annotation(new).unwrap_or_default();
         let path = format!("metadata.annotations.{CLASS_ANNOTATION}");
-        errors.push(FieldError::invalid(path, value, rules::IMMUTABLE));
+        errors.push(FieldError::invalid(path, value, checks::IMMUTABLE));
     }
     if new.str_at(&["status", "phase"]) == Some("Bound") {
         keep(&["resources", "requests", "storage"]);
@@ -194,12 +198,27 @@ fn validate_update(new: &Value, old: &Value, path: &FieldPath<'_>, errors: &mut 
         );
         errors.push(FieldError::forbidden(path, text));
     }
-    rules::immutable(new_spec, old_spec, "volumeMode", &FieldPath::ROOT, errors);
+    checks::immutable(new_spec, old_spec, "volumeMode", &FieldPath::ROOT, errors);
+}
+
+fn validate_status(new: &Value, _: &Value, errors: &mut Vec<FieldError>) {
+    let path = FieldPath::root("status");
+    for list in ["capacity", "allocatedResources"] {
+        let path = path.member(list);
+        let amounts = new.at(&["status", list]).and_then(Value::as_object);
+        for (name, amount) in amounts.into_iter().flat_map(|amounts| amounts.iter()) {
+            if let Some(amount) = resource_amounts::amount(Some(amount)).filter(|amount| amount.as_i64() < 0)
+            {
+                let text = "must be a valid resource quantity";
+                errors.push(FieldError::invalid(path.key(name), amount.as_i64(), text));
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{creates, prints, refuses, updates};
+    use super::super::rows::{creates, prints, refuses, updates};
     use super::PERSISTENTVOLUMECLAIMS;
 
     #[test]
@@ -278,6 +297,16 @@ mod tests {
                 "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName \
              for bound claims\n-volumeName: \"v\"\n+volumeName: \"w\"",
             ],
+        );
+    }
+
+    #[test]
+    fn amounts() {
+        refuses(
+            &PERSISTENTVOLUMECLAIMS,
+            r#"{"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"0"}}}}"#,
+            None,
+            &[r#"spec.resources[storage]: Invalid value: "0": must be greater than zero"#],
         );
     }
 }

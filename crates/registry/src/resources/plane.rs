@@ -6,44 +6,24 @@
 use polder_model::names::dns_label_problem;
 use polder_model::{FieldError, FieldPath, PlaneName, Value};
 
-use super::cells;
 use super::checks::{Errors, immutable, some, text};
-use crate::behavior::{Behavior, Column, NameRule};
+use super::own_kinds::{self, parse_schema, validate_display_name};
+use crate::behavior::{Behavior, NameRule};
 
-const GROUP: &str = "polder.dev";
 const LAYER_PREFIX: &str = "layer/";
-pub(super) const DISPLAY_NAME_LEN_MAX: usize = 256;
 
 /// What a plane may use; a missing limit is the server's default.
 const LIMITS: [&str; 6] =
     ["objects", "storedBytes", "objectBytes", "watches", "requestsInFlight", "requestsPerSecond"];
 
 pub(crate) const PLANE: Behavior = Behavior {
-    group: GROUP,
+    group: own_kinds::GROUP,
     resource: "planes",
     names: NameRule::Label,
     generation: true,
     unconditional_update: false,
-    columns: &[
-        Column::NAME,
-        Column::text("Phase"),
-        Column::integer("Objects"),
-        Column::integer("Bytes"),
-        Column::AGE,
-        Column::text("URL").wide(),
-        Column::text("Display Name").wide(),
-    ],
-    cells: |object, print| {
-        vec![
-            cells::name(object),
-            cells::text(object, &["status", "phase"], ""),
-            object.at(&["status", "objectCount"]).cloned().unwrap_or_default(),
-            object.at(&["status", "storedBytes"]).cloned().unwrap_or_default(),
-            cells::age(object, print),
-            cells::text(object, &["status", "url"], ""),
-            cells::text(object, &["spec", "displayName"], ""),
-        ]
-    },
+    columns: &own_kinds::columns("URL"),
+    cells: |object, print| own_kinds::cells(object, &["status", "url"], print),
     validate,
     ..Behavior::PLAIN
 };
@@ -68,12 +48,6 @@ pub(super) fn validate_not_core(object: &Value, errors: &mut Errors) {
     let name = object.str_at(&["metadata", "name"]).unwrap_or_default();
     if name == PlaneName::CORE.as_str() {
         errors.push(FieldError::invalid("metadata.name", name, "is reserved for the provider's own plane"));
-    }
-}
-
-pub(super) fn validate_display_name(spec: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
-    if text(spec, "displayName").len() > DISPLAY_NAME_LEN_MAX {
-        errors.push(FieldError::too_long(path.member("displayName"), DISPLAY_NAME_LEN_MAX));
     }
 }
 
@@ -142,34 +116,6 @@ pub(super) fn schema() -> Value {
     )
 }
 
-/// Reads a schema of ours; `CONDITIONS` stands for a list of conditions.
-pub(super) fn parse_schema(text: &str) -> Value {
-    const CONDITIONS: &str = r#"{"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
-        "description": "Aspects of its state, for kubectl wait and other programs.",
-        "items": {"type": "object", "required": ["type", "status", "lastTransitionTime", "reason", "message"], "properties": {
-            "type": {"type": "string", "description": "Which aspect this is about, such as Ready."},
-            "status": {"type": "string", "enum": ["True", "False", "Unknown"], "description": "True, False or Unknown."},
-            "lastTransitionTime": {"type": "string", "format": "date-time", "description": "When status last changed."},
-            "reason": {"type": "string", "description": "Why it is so, as one CamelCase word."},
-            "message": {"type": "string", "description": "Explanation for people; may be empty."},
-            "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0, "description": "The metadata.generation this was judged by."}}}}"#;
-    let text = text.replace("CONDITIONS", CONDITIONS);
-    Value::parse(text.as_bytes()).expect("our own schemas are JSON; a test parses each")
-}
-
-/// Every member that only this kind has says what it is for: `kubectl explain` shows it.
-#[cfg(test)]
-pub(super) fn check_described(schema: &Value, path: &str) {
-    assert!(schema.str_at(&["description"]).is_some(), "nothing describes {path}");
-    let places = [schema, schema.get("items").unwrap_or(&Value::Null)];
-    let properties = places.iter().filter_map(|place| place.get("properties").and_then(Value::as_object));
-    for (name, inner) in properties.flat_map(|properties| properties.iter()) {
-        if !["apiVersion", "kind", "metadata"].contains(&name.as_str()) {
-            check_described(inner, &format!("{path}.{name}"));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::rows::{check, check_cells, check_update, errors};
@@ -177,7 +123,7 @@ mod tests {
 
     #[test]
     fn every_field_is_described() {
-        check_described(&schema(), "plane");
+        own_kinds::check_described(&schema(), "plane");
     }
 
     #[test]
@@ -204,7 +150,7 @@ mod tests {
         );
         for bad in ["layer/", "layers/x", "A", "layer/a/b", "a.b"] {
             let plane = format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"forkFrom":"{bad}"}}}}"#);
-            let errors = errors(&PLANE, &plane);
+            let errors = errors(&PLANE, &plane, None);
             assert!(errors[0].contains("must be the name of a plane, or 'layer/'"), "{bad}: {errors:?}");
         }
     }

@@ -2,7 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Value, json};
 
-use super::{pod_rules, pod_spec, print};
+use super::{cells, pod_rules, pod_spec, pod_warnings, resource_amounts, status_rules};
 use crate::behavior::{Behavior, Column, Print, Selectable};
 
 pub(super) const PODS: Behavior = Behavior {
@@ -43,6 +43,7 @@ pub(super) const PODS: Behavior = Behavior {
     cells,
     default,
     prepare_create,
+    validate_status: status_rules::pod,
     validate,
     warnings,
     ..Behavior::PLAIN
@@ -66,6 +67,7 @@ fn prepare_create(pod: &mut Value) {
     if pod.as_object().is_none() {
         return;
     }
+    merge_label_keys(pod);
     let mut status = json!({"phase": "Pending", "qosClass": (qos_class(pod))});
     if !pod.array_at(&["spec", "schedulingGates"]).is_empty() {
         let now = pod.at(&["metadata", "creationTimestamp"]).cloned().unwrap_or_default();
@@ -84,7 +86,47 @@ fn prepare_create(pod: &mut Value) {
     pod.set_at(&["status"], status);
 }
 
-/// How well the pod is protected from eviction. Amounts are compared as written.
+/// Keys of labels become requirements with the values that this pod has.
+fn merge_label_keys(pod: &mut Value) {
+    let Some(labels) = pod.at(&["metadata", "labels"]).and_then(Value::as_object).cloned() else { return };
+    let merge = |term: &mut Value| {
+        let requirements: Vec<Value> = [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")]
+            .iter()
+            .flat_map(|(list, operator)| term.array_at(&[list]).iter().map(move |key| (key, *operator)))
+            .filter_map(|(key, operator)| {
+                let key = key.as_str()?;
+                let value = labels.get(key)?.clone();
+                Some(json!({"key": key, "operator": operator, "values": [value]}))
+            })
+            .collect();
+        if !requirements.is_empty()
+            && let Some(selector) =
+                term.at_mut(&["labelSelector"]).filter(|selector| selector.as_object().is_some())
+        {
+            let mut all = selector.array_at(&["matchExpressions"]).to_vec();
+            all.extend(requirements);
+            selector.set_at(&["matchExpressions"], all);
+        }
+    };
+    let mut each = |path: &[&str], inner: &[&str]| {
+        for term in pod.at_mut(path).and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(term) = term.at_mut(inner) {
+                merge(term);
+            }
+        }
+    };
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let affinity = ["spec", "affinity", kind];
+        each(&[&affinity[..], &["requiredDuringSchedulingIgnoredDuringExecution"]].concat(), &[]);
+        each(
+            &[&affinity[..], &["preferredDuringSchedulingIgnoredDuringExecution"]].concat(),
+            &["podAffinityTerm"],
+        );
+    }
+    each(&["spec", "topologySpreadConstraints"], &[]);
+}
+
+/// How well the pod is protected from eviction.
 fn qos_class(pod: &Value) -> &'static str {
     let spec_resources = pod.at(&["spec", "resources"]).filter(|resources| resources.as_object().is_some());
     let resources: Vec<&Value> = match spec_resources {
@@ -96,8 +138,7 @@ fn qos_class(pod: &Value) -> &'static str {
             .collect(),
     };
     let amount = |resources: &Value, list: &str, name: &str| {
-        let amount = print::quantity(resources.at(&[list, name]));
-        amount.contains(|digit: char| ('1'..='9').contains(&digit)).then_some(amount)
+        resource_amounts::amount(resources.at(&[list, name])).filter(|amount| !amount.is_zero())
     };
     let (mut any, mut guaranteed) = (false, !resources.is_empty());
     for resources in resources {
@@ -123,7 +164,9 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
 }
 
 fn warnings(pod: &Value) -> Vec<String> {
-    super::name_warning(pod, "this is used in the Pod's hostname")
+    let mut warnings = super::name_warning(pod, "this is used in the Pod's hostname");
+    warnings.extend(pod_warnings::of(pod, ""));
+    warnings
 }
 
 /// A time of the last restart, and how often.
@@ -135,15 +178,15 @@ struct Restarts {
 
 impl Restarts {
     fn add(&mut self, status: &Value) {
-        self.count = self.count.saturating_add(print::count(status, &["restartCount"]));
-        let finished = status.str_at(&["lastState", "terminated", "finishedAt"]).and_then(print::seconds);
+        self.count = self.count.saturating_add(cells::count(status, &["restartCount"]));
+        let finished = status.str_at(&["lastState", "terminated", "finishedAt"]).and_then(cells::seconds);
         self.last = self.last.max(finished);
     }
 }
 
 fn cells(pod: &Value, print: &Print) -> Vec<Value> {
     let phase = pod.str_at(&["status", "phase"]).unwrap_or_default();
-    let mut reason = print::text_or(pod, &["status", "reason"], phase).to_owned();
+    let mut reason = cells::text_or(pod, &["status", "reason"], phase).to_owned();
     let gated = pod.array_at(&["status", "conditions"]).iter().any(|condition| {
         condition.str_at(&["type"]) == Some("PodScheduled")
             && condition.str_at(&["reason"]) == Some("SchedulingGated")
@@ -172,14 +215,14 @@ fn cells(pod: &Value, print: &Print) -> Vec<Value> {
             sidecar_restarts.add(status);
         }
         let terminated = status.at(&["state", "terminated"]).filter(|terminated| !terminated.is_null());
-        if terminated.is_some_and(|terminated| print::count(terminated, &["exitCode"]) == 0) {
+        if terminated.is_some_and(|terminated| cells::count(terminated, &["exitCode"]) == 0) {
             continue;
         }
         if sidecar && is_true(status, "started") {
             ready += usize::from(is_true(status, "ready"));
             continue;
         }
-        let waiting = print::text_or(status, &["state", "waiting", "reason"], "PodInitializing");
+        let waiting = cells::text_or(status, &["state", "waiting", "reason"], "PodInitializing");
         reason = match terminated {
             Some(terminated) => format!("Init:{}", ended(terminated)),
             None if waiting != "PodInitializing" => format!("Init:{waiting}"),
@@ -189,20 +232,20 @@ fn cells(pod: &Value, print: &Print) -> Vec<Value> {
         break;
     }
 
-    if !initializing || print::condition(pod, "Initialized") == Some("True") {
+    if !initializing || cells::condition(pod, "Initialized") == Some("True") {
         restarts = sidecar_restarts;
         let mut running = false;
         let mut failed = None;
         for status in pod.array_at(&["status", "containerStatuses"]).iter().rev() {
             restarts.add(status);
-            let waiting = print::text_or(status, &["state", "waiting", "reason"], "");
+            let waiting = cells::text_or(status, &["state", "waiting", "reason"], "");
             if !waiting.is_empty() {
                 reason = waiting.to_owned();
             } else if let Some(terminated) =
                 status.at(&["state", "terminated"]).filter(|terminated| !terminated.is_null())
             {
                 reason = ended(terminated);
-                if print::count(terminated, &["exitCode"]) != 0 {
+                if cells::count(terminated, &["exitCode"]) != 0 {
                     failed = Some(reason.clone());
                 }
             } else if is_true(status, "ready") && status.at(&["state", "running"]).is_some() {
@@ -211,7 +254,7 @@ fn cells(pod: &Value, print: &Print) -> Vec<Value> {
             }
         }
         if reason == "Completed" {
-            if running && print::condition(pod, "Ready") == Some("True") {
+            if running && cells::condition(pod, "Ready") == Some("True") {
                 reason = "Running".into();
             } else if let Some(failed) = failed {
                 reason = failed;
@@ -238,16 +281,16 @@ fn cells(pod: &Value, print: &Print) -> Vec<Value> {
     let ip = pod
         .array_at(&["status", "podIPs"])
         .first()
-        .map_or("<none>", |ip| print::text_or(ip, &["ip"], "<none>"));
+        .map_or("<none>", |ip| cells::text_or(ip, &["ip"], "<none>"));
     vec![
-        print::name(pod),
+        cells::name(pod),
         format!("{ready}/{total}").into(),
         reason.into(),
         restarts.into(),
-        print::age(pod, print),
+        cells::age(pod, print),
         ip.into(),
-        print::text_or(pod, &["spec", "nodeName"], "<none>").into(),
-        print::text_or(pod, &["status", "nominatedNodeName"], "<none>").into(),
+        cells::text_or(pod, &["spec", "nodeName"], "<none>").into(),
+        cells::text_or(pod, &["status", "nominatedNodeName"], "<none>").into(),
         readiness_gates(pod).into(),
     ]
 }
@@ -258,8 +301,8 @@ fn is_true(status: &Value, key: &str) -> bool {
 
 /// Why a container ended.
 fn ended(terminated: &Value) -> String {
-    match (print::text_or(terminated, &["reason"], ""), print::count(terminated, &["signal"])) {
-        ("", 0) => format!("ExitCode:{}", print::count(terminated, &["exitCode"])),
+    match (cells::text_or(terminated, &["reason"], ""), cells::count(terminated, &["signal"])) {
+        ("", 0) => format!("ExitCode:{}", cells::count(terminated, &["exitCode"])),
         ("", signal) => format!("Signal:{signal}"),
         (reason, _) => reason.to_owned(),
     }
@@ -274,7 +317,7 @@ fn readiness_gates(pod: &Value) -> String {
         .iter()
         .filter(|gate| {
             let kind = gate.str_at(&["conditionType"]).unwrap_or_default();
-            print::condition(pod, kind) == Some("True")
+            cells::condition(pod, kind) == Some("True")
         })
         .count();
     format!("{open}/{}", gates.len())
@@ -282,7 +325,7 @@ fn readiness_gates(pod: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{creates, defaults, prints};
+    use super::super::rows::{creates, defaults, prints};
     use super::PODS;
 
     #[test]

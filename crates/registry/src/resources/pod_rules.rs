@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use polder_model::{FieldError, FieldPath, Value};
 
+use super::checks;
 use super::pod_spec_rules::{self, Surroundings};
-use super::rules;
 
 const UPDATABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
     `spec.tolerations` (only additions to existing tolerations),\
@@ -19,13 +19,33 @@ pub(super) fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
         return;
     };
     pod_spec_rules::validate(spec, Surroundings { is_pod: true, ..Surroundings::default() }, &path, errors);
+    tokens(spec, &path.member("volumes"), errors);
     for list in ["containers", "initContainers"] {
         let list_path = path.member(list);
         for (index, container) in spec.array_at(&[list]).iter().enumerate() {
-            let image = rules::text(container, "image");
+            let image = checks::text(container, "image");
             if image.trim() != image {
                 let text = "must not have leading or trailing whitespace";
                 errors.push(FieldError::invalid(list_path.index(index).member("image"), image, text));
+            }
+        }
+    }
+}
+
+/// Tokens are those of the pod's service account, so there must be one.
+fn tokens(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    if !checks::text(spec, "serviceAccountName").is_empty() {
+        return;
+    }
+    for (index, volume) in spec.array_at(&["volumes"]).iter().enumerate() {
+        let path = path.index(index);
+        let path = path.member("projected");
+        let path = path.member("sources");
+        for (index, source) in volume.array_at(&["projected", "sources"]).iter().enumerate() {
+            if checks::some(source, "serviceAccountToken").is_some() {
+                let path = path.index(index);
+                let text = "must not be specified when serviceAccountName is not set";
+                errors.push(FieldError::forbidden(path.member("serviceAccountToken"), text));
             }
         }
     }
@@ -113,7 +133,7 @@ fn only_added_tolerations(new: &Value, old: &Value, path: &FieldPath<'_>, errors
 
 fn only_removed_gates(new: &Value, old: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let path = path.member("schedulingGates");
-    let name = |gate: &'_ Value| rules::text(gate, "name").to_owned();
+    let name = |gate: &'_ Value| checks::text(gate, "name").to_owned();
     let known: HashSet<String> = old.array_at(&["schedulingGates"]).iter().map(name).collect();
     for (index, gate) in new.array_at(&["schedulingGates"]).iter().enumerate() {
         let gate = name(gate);
@@ -162,7 +182,7 @@ fn with_updatable_fields_of(new: &Value, old: &Value) -> Value {
             }
         }
     }
-    if rules::same(spec.get("affinity"), None) && old.get("affinity").is_none() {
+    if checks::same(spec.get("affinity"), None) && old.get("affinity").is_none() {
         spec.remove_at(&["affinity"]);
     }
     spec
@@ -187,7 +207,7 @@ pub(super) fn changed_members(new: &Value, old: &Value) -> String {
     let mut lines = Vec::new();
     for name in names {
         let (new, old) = (new.get(&name), old.get(&name));
-        if !rules::same(new, old) {
+        if !checks::same(new, old) {
             lines.push(format!("-{name}: {}\n+{name}: {}", shown(old), shown(new)));
         }
     }
@@ -197,7 +217,7 @@ pub(super) fn changed_members(new: &Value, old: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::pod::PODS;
-    use super::super::tests::refuses;
+    use super::super::rows::refuses;
 
     fn pod(container: &str, more: &str) -> String {
         format!(r#"{{"spec":{{"containers":[{{"name":"a","image":"i"{container}}}]{more}}}}}"#)

@@ -3,6 +3,7 @@
 //! What does not depend on anything (restart policy, DNS policy, ...) is in the schema. Defaults that only a pod gets
 //! and its template does not are in [`default_pod`].
 
+use polder_model::quantity::Quantity;
 use polder_model::{Object, Value, json};
 
 const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
@@ -28,6 +29,9 @@ pub(super) fn default_template(object: &mut Value, path: &[&str]) {
 pub(super) fn default_pod(pod: &mut Value) {
     let Some(spec) = pod.at_mut(&["spec"]) else { return };
     default_pod_spec(spec);
+    if spec.i64_at(&["terminationGracePeriodSeconds"]).is_some_and(|seconds| seconds < 0) {
+        spec.set_at(&["terminationGracePeriodSeconds"], 1);
+    }
     let host_network = spec.get("hostNetwork").and_then(Value::as_bool) == Some(true);
     let Some(spec) = spec.as_object_mut() else { return };
     for list in ["containers", "initContainers"] {
@@ -68,11 +72,55 @@ fn default_container(container: &mut Object) {
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(probe) = container.get_mut(probe) {
             default_http_get(probe);
+            default_zeros(probe);
         }
+    }
+    each(container.get_mut("env"), |variable| {
+        if let Some(source) = variable.get_mut("valueFrom").and_then(Value::as_object_mut) {
+            default_divisor(source);
+        }
+    });
+    if let Some(resources) = container.get_mut("resources") {
+        round_amounts(resources);
     }
     for hook in ["postStart", "preStop"] {
         if let Some(hook) = container.get_mut("lifecycle").and_then(|lifecycle| lifecycle.at_mut(&[hook])) {
             default_http_get(hook);
+        }
+    }
+}
+
+/// A reference to a resource always shows its divisor; zero means one.
+fn default_divisor(holder: &mut Object) {
+    if let Some(reference) = holder.get_mut("resourceFieldRef").and_then(Value::as_object_mut)
+        && is_unset(reference.get("divisor"))
+    {
+        reference.insert("divisor", "0");
+    }
+}
+
+/// Amounts finer than a thousandth are rounded up to one.
+fn round_amounts(resources: &mut Value) {
+    for list in ["limits", "requests"] {
+        let Some(amounts) = resources.at_mut(&[list]).and_then(Value::as_object_mut) else { continue };
+        for (_, amount) in amounts.iter_mut() {
+            if let Ok(exact) = Quantity::from_value(amount) {
+                let rounded = Quantity::from_milli(exact.as_milli());
+                if exact.as_milli() != i64::MAX && rounded != exact {
+                    *amount = rounded.to_string().into();
+                }
+            }
+        }
+    }
+}
+
+/// Numbers of a probe for which zero means the default.
+fn default_zeros(probe: &mut Value) {
+    for (key, default) in
+        [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
+    {
+        if probe.i64_at(&[key]) == Some(0) {
+            probe.set_at(&[key], default);
         }
     }
 }
@@ -90,6 +138,16 @@ fn default_volume(volume: &mut Object) {
     let has_source = volume.iter().any(|(key, value)| key != "name" && !value.is_null());
     if !has_source {
         volume.insert("emptyDir", json!({}));
+    }
+    if let Some(files) = volume.get_mut("downwardAPI").and_then(Value::as_object_mut) {
+        each(files.get_mut("items"), default_divisor);
+    }
+    if let Some(projected) = volume.get_mut("projected").and_then(Value::as_object_mut) {
+        each(projected.get_mut("sources"), |source| {
+            if let Some(files) = source.get_mut("downwardAPI").and_then(Value::as_object_mut) {
+                each(files.get_mut("items"), default_divisor);
+            }
+        });
     }
     if let Some(image) = volume.get_mut("image").and_then(Value::as_object_mut)
         && is_unset(image.get("pullPolicy"))

@@ -2,10 +2,14 @@
 
 use std::collections::HashSet;
 
-use polder_model::names::{dns_subdomain_problem, label_value_problem};
+use polder_model::names::{dns_subdomain_problem, qualified_name_problem};
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::{container_rules, label_selector, rules};
+use super::container_rules::{self, Pod};
+use super::{
+    addresses, checks, operating_system, probe_rules, resource_amounts, resource_names, scheduling_rules,
+    security_rules, volume_rules,
+};
 
 /// What surrounds the pod spec.
 #[derive(Clone, Copy, Default)]
@@ -25,7 +29,8 @@ pub(super) fn validate_template(
     path: &FieldPath<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    rules::labels(template.at(&["metadata", "labels"]), &path.member("labels"), errors);
+    checks::labels(template.at(&["metadata", "labels"]), &path.member("labels"), errors);
+    annotations(template.at(&["metadata", "annotations"]), &path.member("annotations"), errors);
     let Some(spec) = template.get("spec") else {
         errors.push(FieldError::required(path.member("spec").member("containers"), ""));
         return;
@@ -34,6 +39,15 @@ pub(super) fn validate_template(
     if !spec.array_at(&["ephemeralContainers"]).is_empty() {
         let text = "ephemeral containers not allowed in pod template";
         errors.push(FieldError::forbidden(path.member("spec").member("ephemeralContainers"), text));
+    }
+}
+
+/// Annotation keys, which are qualified names in any case.
+fn annotations(annotations: Option<&Value>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    for key in annotations.and_then(Value::as_object).into_iter().flat_map(|all| all.keys()) {
+        if errors.len() < checks::ERRORS_MAX {
+            checks::problem(key, qualified_name_problem(&key.to_lowercase()), path, errors);
+        }
     }
 }
 
@@ -61,20 +75,38 @@ pub(super) fn validate(
     path: &FieldPath<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    let volumes = volumes(spec, around, &path.member("volumes"), errors);
-    containers(spec, &volumes, path, errors);
+    let volumes = volume_rules::validate(spec, around.claim_templates, &path.member("volumes"), errors);
+    let pod = Pod {
+        volumes,
+        claims: spec.array_at(&["resourceClaims"]).iter().map(|claim| checks::text(claim, "name")).collect(),
+        restart_policy: checks::text(spec, "restartPolicy"),
+        host_users: security_rules::has_host_users(spec),
+    };
+    resource_claims(spec, &path.member("resourceClaims"), errors);
+    containers(spec, &pod, path, errors);
+    if let Some(resources) = checks::some(spec, "resources") {
+        resource_amounts::validate_pod(resources, &path.member("resources"), errors);
+    }
     host_network_ports(spec, around.is_pod, path, errors);
-    rules::one_of(spec, "restartPolicy", &["Always", "OnFailure", "Never"], path, errors);
+    checks::one_of_required(spec, "restartPolicy", &["Always", "OnFailure", "Never"], path, errors);
     let dns_policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
-    rules::one_of(spec, "dnsPolicy", &dns_policies, path, errors);
-    rules::labels(spec.get("nodeSelector"), &path.member("nodeSelector"), errors);
+    checks::one_of_required(spec, "dnsPolicy", &dns_policies, path, errors);
+    checks::labels(spec.get("nodeSelector"), &path.member("nodeSelector"), errors);
+    security_rules::validate_pod(spec, &path.member("securityContext"), errors);
+    if let Some(affinity) = checks::some(spec, "affinity") {
+        scheduling_rules::affinity(affinity, &path.member("affinity"), errors);
+    }
+    dns_config(spec, &path.member("dnsConfig"), errors);
     for (index, gate) in spec.array_at(&["readinessGates"]).iter().enumerate() {
         let gate_path = path.member("readinessGates");
-        let condition = rules::text(gate, "conditionType");
-        rules::qualified_name(condition, &gate_path.index(index).member("conditionType"), errors);
+        let condition = checks::text(gate, "conditionType");
+        checks::qualified_name(condition, &gate_path.index(index).member("conditionType"), errors);
     }
-    scheduling_gates(spec, &path.member("schedulingGates"), errors);
-    spread_constraints(spec, &path.member("topologySpreadConstraints"), errors);
+    scheduling_rules::gates(spec, &path.member("schedulingGates"), errors);
+    scheduling_rules::spread(spec, &path.member("topologySpreadConstraints"), errors);
+    security_rules::validate_host_process(spec, path, errors);
+    security_rules::validate_host_users(spec, path, errors);
+    host_name_override(spec, path, errors);
     for key in ["serviceAccountName", "nodeName"] {
         subdomain(spec, key, path, errors);
     }
@@ -87,15 +119,137 @@ pub(super) fn validate(
     if !around.names_hosts {
         for key in ["hostname", "subdomain"] {
             if let Some(value) = spec.get(key).and_then(Value::as_str).filter(|value| !value.is_empty()) {
-                rules::dns_label(value, &path.member(key), errors);
+                checks::dns_label(value, &path.member(key), errors);
             }
         }
     }
-    tolerations(spec, &path.member("tolerations"), errors);
+    scheduling_rules::tolerations(spec, &path.member("tolerations"), errors);
     host_aliases(spec, &path.member("hostAliases"), errors);
     subdomain(spec, "priorityClassName", path, errors);
     subdomain(spec, "runtimeClassName", path, errors);
-    rules::one_of(spec, "preemptionPolicy", &["PreemptLowerPriority", "Never"], path, errors);
+    checks::one_of_required(spec, "preemptionPolicy", &["PreemptLowerPriority", "Never"], path, errors);
+    for (name, amount) in
+        spec.get("overhead").and_then(Value::as_object).into_iter().flat_map(|all| all.iter())
+    {
+        let path = path.member("overhead");
+        let path = path.member("limits");
+        resource_names::container(name, &path.key(name), errors);
+        resource_amounts::validate_amount(name, amount, &path.key(name), errors);
+    }
+    operating_system::validate(spec, path, errors);
+}
+
+/// Claims of devices: each from one place, under one name.
+fn resource_claims(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    let mut names = HashSet::new();
+    for (index, claim) in spec.array_at(&["resourceClaims"]).iter().enumerate() {
+        let path = path.index(index);
+        match checks::text(claim, "name") {
+            name if !name.is_empty() && !names.insert(name) => {
+                errors.push(FieldError::duplicate(path.member("name"), name));
+            }
+            _ => checks::name_label(claim, &path, errors),
+        }
+        let sources = ["resourceClaimName", "resourceClaimTemplateName"];
+        let text = match sources.iter().filter(|key| checks::some(claim, key).is_some()).count() {
+            0 => Some("must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"),
+            1 => None,
+            _ => Some("at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"),
+        };
+        if let Some(text) = text {
+            errors.push(FieldError::invalid(path, claim.clone(), text));
+        }
+        for key in sources {
+            if let Some(name) = checks::some(claim, key).and_then(Value::as_str) {
+                checks::dns_subdomain(name, &path.member(key), errors);
+            }
+        }
+    }
+}
+
+fn dns_config(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    let config = checks::some(spec, "dnsConfig");
+    let servers = config.map(|config| config.array_at(&["nameservers"])).unwrap_or_default();
+    if checks::text(spec, "dnsPolicy") == "None" && servers.is_empty() {
+        let error = match config {
+            None => FieldError::required(path, "must provide `dnsConfig` when `dnsPolicy` is None"),
+            Some(_) => FieldError::required(
+                path.member("nameservers"),
+                "must provide at least one DNS nameserver when `dnsPolicy` is None",
+            ),
+        };
+        errors.push(error);
+        return;
+    }
+    let Some(config) = config else { return };
+    if servers.len() > NAME_SERVERS_MAX {
+        let text = format!("must not have more than {NAME_SERVERS_MAX} nameservers");
+        errors.push(FieldError::invalid(path.member("nameservers"), servers.to_vec(), text));
+    }
+    checks::each(config, "nameservers", path, errors, |server, path, errors| {
+        addresses::ip(server.as_str().unwrap_or_default(), path, errors);
+    });
+    let searches = checks::texts(config, "searches");
+    let searches_len = searches.iter().map(|search| search.len() + 1).sum::<usize>().saturating_sub(1);
+    let mut too_many = |max: usize, what: &str| {
+        let text = format!("must not have more than {max} {what}");
+        let shown = config.array_at(&["searches"]).to_vec();
+        errors.push(FieldError::invalid(path.member("searches"), shown, text));
+    };
+    if searches.len() > SEARCHES_MAX {
+        too_many(SEARCHES_MAX, "search paths");
+    }
+    if searches_len > SEARCHES_LEN_MAX {
+        too_many(SEARCHES_LEN_MAX, "characters (including spaces) in the search list");
+    }
+    checks::each(config, "searches", path, errors, |search, path, errors| {
+        let search = search.as_str().unwrap_or_default();
+        if search != "." {
+            let search = search.strip_suffix('.').unwrap_or(search);
+            checks::problem(search, search_problem(search), path, errors);
+        }
+    });
+    checks::each(config, "options", path, errors, |option, path, errors| {
+        if checks::text(option, "name").is_empty() {
+            errors.push(FieldError::required(path, "must not be empty"));
+        }
+    });
+}
+
+const NAME_SERVERS_MAX: usize = 3;
+const SEARCHES_MAX: usize = 32;
+const SEARCHES_LEN_MAX: usize = 2048;
+
+/// Search domains are subdomains whose labels may have underscores.
+fn search_problem(search: &str) -> Option<&'static str> {
+    let edge = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let is_label = |label: &str| {
+        let label = label.strip_prefix('_').unwrap_or(label);
+        let inner = |byte: u8| edge(Some(byte)) || byte == b'-' || byte == b'_';
+        edge(label.bytes().next()) && edge(label.bytes().last()) && label.bytes().all(inner)
+    };
+    if search.len() > 253 {
+        return Some("must be no more than 253 characters");
+    }
+    (!search.split('.').all(is_label)).then_some(
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must \
+         start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+         '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')",
+    )
+}
+
+fn host_name_override(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    let Some(name) = checks::some(spec, "hostnameOverride").and_then(Value::as_str) else { return };
+    let path = path.member("hostnameOverride");
+    for key in ["setHostnameAsFQDN", "hostNetwork"] {
+        if spec.get(key).and_then(Value::as_bool) == Some(true) {
+            errors.push(FieldError::forbidden(path, format!("may not be specified when {key} is true")));
+        }
+    }
+    if name.len() > 64 {
+        errors.push(FieldError::invalid(path, name, "must be no more than 64 characters"));
+    }
+    checks::dns_subdomain(name, &path, errors);
 }
 
 fn subdomain(spec: &Value, key: &str, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
@@ -106,98 +260,8 @@ fn subdomain(spec: &Value, key: &str, path: &FieldPath<'_>, errors: &mut Vec<Fie
     }
 }
 
-/// Sources in the order in which the first one counts.
-const VOLUME_SOURCES: [&str; 30] = [
-    "emptyDir",
-    "hostPath",
-    "gitRepo",
-    "gcePersistentDisk",
-    "awsElasticBlockStore",
-    "secret",
-    "nfs",
-    "iscsi",
-    "glusterfs",
-    "flocker",
-    "persistentVolumeClaim",
-    "rbd",
-    "cinder",
-    "cephfs",
-    "quobyte",
-    "downwardAPI",
-    "fc",
-    "flexVolume",
-    "configMap",
-    "azureFile",
-    "vsphereVolume",
-    "photonPersistentDisk",
-    "portworxVolume",
-    "azureDisk",
-    "storageos",
-    "projected",
-    "scaleIO",
-    "csi",
-    "ephemeral",
-    "image",
-];
-
-/// Checks volumes; the names of good ones come back.
-fn volumes<'a>(
-    spec: &'a Value,
-    around: Surroundings<'a>,
-    path: &FieldPath<'_>,
-    errors: &mut Vec<FieldError>,
-) -> HashSet<&'a str> {
-    let mut names: HashSet<&str> =
-        around.claim_templates.iter().filter_map(|template| template.str_at(&["metadata", "name"])).collect();
-    let templates = names.clone();
-    for (index, volume) in spec.array_at(&["volumes"]).iter().enumerate() {
-        let path = path.index(index);
-        let name = rules::text(volume, "name");
-        if templates.contains(name) {
-            continue;
-        }
-        let before = errors.len();
-        volume_source(volume, &path, errors);
-        rules::name_label(volume, &path, errors);
-        if names.contains(name) {
-            errors.push(FieldError::duplicate(path.member("name"), name));
-        }
-        if errors.len() == before {
-            names.insert(name);
-        }
-    }
-    names
-}
-
-fn volume_source(volume: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
-    let mut found = false;
-    for kind in VOLUME_SOURCES {
-        let Some(source) = rules::some(volume, kind) else { continue };
-        let path = path.member(kind);
-        if found {
-            errors.push(FieldError::forbidden(path, "may not specify more than 1 volume type"));
-            continue;
-        }
-        found = true;
-        let required = match kind {
-            "secret" => "secretName",
-            "configMap" => "name",
-            "persistentVolumeClaim" => "claimName",
-            "hostPath" => "path",
-            "csi" => "driver",
-            "nfs" => "server",
-            _ => continue,
-        };
-        let value = rules::text(source, required);
-        if value.is_empty() {
-            errors.push(FieldError::required(path.member(required), ""));
-        } else if kind == "hostPath" && value.split('/').any(|part| part == "..") {
-            errors.push(FieldError::invalid(path.member("path"), value, "must not contain '..'"));
-        }
-    }
-}
-
-fn containers(spec: &Value, volumes: &HashSet<&str>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+fn containers(spec: &Value, pod: &Pod<'_>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    let grace = spec.i64_at(&["terminationGracePeriodSeconds"]);
     let ordinary_path = path.member("containers");
     let ordinary = spec.array_at(&["containers"]);
     if ordinary.is_empty() {
@@ -207,9 +271,9 @@ fn containers(spec: &Value, volumes: &HashSet<&str>, path: &FieldPath<'_>, error
     let mut host_ports = HashSet::new();
     for (index, container) in ordinary.iter().enumerate() {
         let path = ordinary_path.index(index);
-        container_rules::validate(container, volumes, &path, errors);
+        container_rules::validate(container, pod, &path, errors);
         unique_name(container, &mut names, &path, errors);
-        container_rules::validate_handlers(container, &path, errors);
+        probe_rules::validate(container, grace, &path, errors);
     }
     for (index, container) in ordinary.iter().enumerate() {
         unique_host_ports(container, &mut host_ports, &ordinary_path.index(index), errors);
@@ -217,15 +281,15 @@ fn containers(spec: &Value, volumes: &HashSet<&str>, path: &FieldPath<'_>, error
     let init_path = path.member("initContainers");
     for (index, container) in spec.array_at(&["initContainers"]).iter().enumerate() {
         let path = init_path.index(index);
-        container_rules::validate(container, volumes, &path, errors);
+        container_rules::validate(container, pod, &path, errors);
         unique_name(container, &mut names, &path, errors);
         unique_host_ports(container, &mut HashSet::new(), &path, errors);
-        if rules::text(container, "restartPolicy") == "Always" {
-            container_rules::validate_handlers(container, &path, errors);
+        if checks::text(container, "restartPolicy") == "Always" {
+            probe_rules::validate(container, grace, &path, errors);
             continue;
         }
         for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
-            if rules::some(container, key).is_some() {
+            if checks::some(container, key).is_some() {
                 let text = "may not be set for init containers without restartPolicy=Always";
                 errors.push(FieldError::forbidden(path.member(key), text));
             }
@@ -235,14 +299,14 @@ fn containers(spec: &Value, volumes: &HashSet<&str>, path: &FieldPath<'_>, error
     let ephemeral_path = path.member("ephemeralContainers");
     for (index, container) in spec.array_at(&["ephemeralContainers"]).iter().enumerate() {
         let path = ephemeral_path.index(index);
-        container_rules::validate(container, volumes, &path, errors);
+        container_rules::validate(container, pod, &path, errors);
         unique_name(container, &mut names, &path, errors);
-        let target = rules::text(container, "targetContainerName");
+        let target = checks::text(container, "targetContainerName");
         if !target.is_empty() && !others.contains(target) {
             errors.push(FieldError::not_found(path.member("targetContainerName"), target));
         }
         for key in ["ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "resources"] {
-            let set = !rules::same(container.get(key), None);
+            let set = !checks::same(container.get(key), None);
             if set {
                 errors.push(FieldError::forbidden(
                     path.member(key),
@@ -259,7 +323,7 @@ fn unique_name<'a>(
     path: &FieldPath<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    let name = rules::text(container, "name");
+    let name = checks::text(container, "name");
     if !names.insert(name) {
         errors.push(FieldError::duplicate(path.member("name"), name));
     }
@@ -277,7 +341,7 @@ fn unique_host_ports(
         if host_port == 0 {
             continue;
         }
-        let key = format!("{}/{}/{host_port}", rules::text(port, "protocol"), rules::text(port, "hostIP"));
+        let key = format!("{}/{}/{host_port}", checks::text(port, "protocol"), checks::text(port, "hostIP"));
         if seen.contains(&key) {
             errors.push(FieldError::duplicate(ports_path.index(index).member("hostPort"), key));
         } else {
@@ -305,91 +369,13 @@ fn host_network_ports(spec: &Value, is_pod: bool, path: &FieldPath<'_>, errors: 
     }
 }
 
-fn scheduling_gates(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
-    let mut seen = HashSet::new();
-    for (index, gate) in spec.array_at(&["schedulingGates"]).iter().enumerate() {
-        let name = rules::text(gate, "name");
-        rules::qualified_name(name, &path.index(index), errors);
-        if !seen.insert(name) {
-            errors.push(FieldError::duplicate(path.index(index), name));
-        }
-    }
-}
-
-fn spread_constraints(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
-    for (index, constraint) in spec.array_at(&["topologySpreadConstraints"]).iter().enumerate() {
-        let path = path.index(index);
-        let skew = constraint.get("maxSkew").and_then(Value::as_i64).unwrap_or_default();
-        if skew <= 0 {
-            errors.push(FieldError::invalid(path.member("maxSkew"), skew, "must be greater than zero"));
-        }
-        if rules::text(constraint, "topologyKey").is_empty() {
-            errors.push(FieldError::required(path.member("topologyKey"), "can not be empty"));
-        }
-        let action = rules::text(constraint, "whenUnsatisfiable");
-        let actions = ["DoNotSchedule", "ScheduleAnyway"];
-        if !actions.contains(&action) {
-            errors.push(FieldError::not_supported(path.member("whenUnsatisfiable"), action, actions));
-        }
-        label_selector::validate(constraint.get("labelSelector"), &path.member("labelSelector"), errors);
-    }
-}
-
-/// Checks tolerations, of pods and of templates.
-pub(super) fn tolerations(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
-    for (index, toleration) in spec.array_at(&["tolerations"]).iter().enumerate() {
-        let path = path.index(index);
-        let [key, operator, value, effect] =
-            ["key", "operator", "value", "effect"].map(|member| rules::text(toleration, member));
-        if !key.is_empty() {
-            rules::qualified_name(key, &path.member("key"), errors);
-        } else if operator != "Exists" {
-            let text =
-                "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-            errors.push(FieldError::invalid(path.member("operator"), operator, text));
-        }
-        if rules::some(toleration, "tolerationSeconds").is_some() && effect != "NoExecute" {
-            let text = "effect must be 'NoExecute' when `tolerationSeconds` is set";
-            errors.push(FieldError::invalid(path.member("effect"), effect, text));
-        }
-        match operator {
-            "" | "Equal" => {
-                if let Some(problem) = label_value_problem(value) {
-                    errors.push(FieldError::invalid(path.member("operator"), value, problem));
-                }
-            }
-            "Exists" if value.is_empty() => {}
-            "Exists" => {
-                let text = "value must be empty when `operator` is 'Exists'";
-                errors.push(FieldError::invalid(path.member("operator"), value, text));
-            }
-            _ => {
-                errors.push(FieldError::not_supported(path.member("operator"), operator, ["Equal", "Exists"]))
-            }
-        }
-        if !effect.is_empty() {
-            taint_effect(effect, &path.member("effect"), errors);
-        }
-    }
-}
-
-/// What a taint does, or a toleration tolerates.
-pub(super) fn taint_effect(effect: &str, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
-    let effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-    if effect.is_empty() {
-        errors.push(FieldError::required(path, ""));
-    } else if !effects.contains(&effect) {
-        errors.push(FieldError::not_supported(path, effect, effects));
-    }
-}
-
 fn host_aliases(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     for (index, alias) in spec.array_at(&["hostAliases"]).iter().enumerate() {
         let path = path.index(index);
-        rules::ip(rules::text(alias, "ip"), &path.member("ip"), errors);
+        addresses::ip(checks::text(alias, "ip"), &path.member("ip"), errors);
         for (index, name) in alias.array_at(&["hostnames"]).iter().enumerate() {
             let names_path = path.member("hostnames");
-            rules::dns_subdomain(name.as_str().unwrap_or_default(), &names_path.index(index), errors);
+            checks::dns_subdomain(name.as_str().unwrap_or_default(), &names_path.index(index), errors);
         }
     }
 }

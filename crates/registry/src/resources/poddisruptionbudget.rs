@@ -1,9 +1,16 @@
 //! Pod disruption budgets.
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
-use super::{label_selector, print, rules};
+use super::blank_status;
+use super::status_rules::Counters;
+use super::{cells, checks, label_selector};
 use crate::behavior::{Behavior, Column, Print};
+
+const STATUS: Counters = Counters {
+    not_negative: &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"],
+    at_most: &[],
+};
 
 pub(super) const PODDISRUPTIONBUDGETS: Behavior = Behavior {
     group: "policy",
@@ -18,6 +25,13 @@ pub(super) const PODDISRUPTIONBUDGETS: Behavior = Behavior {
         Column::AGE,
     ],
     cells,
+    prepare_create: |object| {
+        blank_status::set(
+            object,
+            json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}),
+        )
+    },
+    validate_status: |new, _, errors| STATUS.validate(new, errors),
     validate,
     ..Behavior::PLAIN
 };
@@ -25,30 +39,30 @@ pub(super) const PODDISRUPTIONBUDGETS: Behavior = Behavior {
 fn cells(budget: &Value, print: &Print) -> Vec<Value> {
     let amount = |key: &str| -> Value {
         let amount = budget.at(&["spec", key]).filter(|amount| !amount.is_null());
-        amount.map_or("N/A".into(), |amount| print::int_or_string(amount).into())
+        amount.map_or("N/A".into(), |amount| cells::int_or_string(amount).into())
     };
     vec![
-        print::name(budget),
+        cells::name(budget),
         amount("minAvailable"),
         amount("maxUnavailable"),
-        print::count(budget, &["status", "disruptionsAllowed"]).into(),
-        print::age(budget, print),
+        cells::count(budget, &["status", "disruptionsAllowed"]).into(),
+        cells::age(budget, print),
     ]
 }
 
 fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
     let path = FieldPath::root("spec");
     let spec = new.get("spec").unwrap_or(&Value::Null);
-    let (min, max) = (rules::some(spec, "minAvailable"), rules::some(spec, "maxUnavailable"));
+    let (min, max) = (checks::some(spec, "minAvailable"), checks::some(spec, "maxUnavailable"));
     if min.is_some() && max.is_some() {
         let text = "minAvailable and maxUnavailable cannot be both set";
         errors.push(FieldError::invalid(path, spec.clone(), text));
     }
     for (key, amount) in [("minAvailable", min), ("maxUnavailable", max)] {
-        rules::positive_int_or_percent(amount, &path.member(key), errors);
-        rules::at_most_100_percent(amount, &path.member(key), errors);
+        checks::positive_int_or_percent(amount, &path.member(key), errors);
+        checks::at_most_100_percent(amount, &path.member(key), errors);
     }
-    label_selector::validate(rules::some(spec, "selector"), &path.member("selector"), errors);
+    label_selector::validate(checks::some(spec, "selector"), &path.member("selector"), errors);
     let policies = ["AlwaysAllow", "IfHealthyBudget"];
     if let Some(policy) =
         spec.str_at(&["unhealthyPodEvictionPolicy"]).filter(|policy| !policies.contains(policy))
@@ -59,7 +73,7 @@ fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{prints, refuses};
+    use super::super::rows::{prints, refuses};
     use super::PODDISRUPTIONBUDGETS;
 
     #[test]

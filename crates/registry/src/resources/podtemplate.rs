@@ -2,7 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::{pod_spec, pod_spec_rules, print};
+use super::{cells, pod_spec, pod_spec_rules};
 use crate::behavior::{Behavior, Column, Print};
 
 pub(super) const PODTEMPLATES: Behavior = Behavior {
@@ -17,12 +17,12 @@ pub(super) const PODTEMPLATES: Behavior = Behavior {
 };
 
 fn cells(template: &Value, _: &Print) -> Vec<Value> {
-    let [names, images] = print::containers(template.at(&["template", "spec"]));
+    let [names, images] = cells::containers(template.at(&["template", "spec"]));
     vec![
-        print::name(template),
+        cells::name(template),
         names,
         images,
-        print::labels(template.at(&["template", "metadata", "labels"])),
+        cells::labels(template.at(&["template", "metadata", "labels"])),
     ]
 }
 
@@ -33,7 +33,7 @@ fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{defaults, prints, refuses};
+    use super::super::rows::{defaults, prints, refuses};
     use super::PODTEMPLATES;
 
     #[test]

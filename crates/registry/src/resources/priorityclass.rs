@@ -29,7 +29,7 @@ pub(super) const PRIORITY_CLASS: Behavior = Behavior {
             object.i64_at(&["value"]).unwrap_or(0).into(),
             cells::flag(object, &["globalDefault"], false),
             cells::age(object, print),
-            cells::text(object, &["preemptionPolicy"], ""),
+            cells::text(object, &["preemptionPolicy"]),
         ]
     },
     validate,

@@ -1,7 +1,8 @@
 //! Priority levels: how many requests of a level run at once, and what happens to the rest.
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
+use super::blank_status;
 use super::cells;
 use super::checks::{Errors, default_at, same, some, text};
 use crate::behavior::{Behavior, Column, Print};
@@ -26,6 +27,7 @@ pub(super) const PRIORITY_LEVEL_CONFIGURATION: Behavior = Behavior {
     ],
     cells,
     default,
+    prepare_create: |object| blank_status::set(object, json!({})),
     validate: |new, _, errors| validate(new, errors),
     ..Behavior::PLAIN
 };
@@ -38,7 +40,7 @@ fn cells(object: &Value, print: &Print) -> Vec<Value> {
     let queuing = |key: &str| number(&["spec", "limited", "limitResponse", "queuing", key]);
     vec![
         cells::name(object),
-        cells::text(object, &["spec", "type"], ""),
+        cells::text(object, &["spec", "type"]),
         number(&["spec", "limited", "nominalConcurrencyShares"]),
         queuing("queues"),
         queuing("handSize"),
@@ -221,11 +223,11 @@ mod tests {
                 ),
                 (
                     r#"{"metadata":{"name":"a"},"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":-1,"lendablePercent":101,
-                        "limitResponse":{"type":"Queue","queuing":{"queues":512,"handSize":8,"queueLengthLimit":0}}}}}"#,
+                        "limitResponse":{"type":"Queue","queuing":{"queues":512,"handSize":8,"queueLengthLimit":-1}}}}}"#,
                     &[
                         "spec.limited.nominalConcurrencyShares: Invalid value: -1: must be a non-negative integer",
                         "spec.limited.lendablePercent: Invalid value: 101: must be between 0 and 100, inclusive",
-                        "spec.limited.limitResponse.queuing.queueLengthLimit: Invalid value: 0: must be positive",
+                        "spec.limited.limitResponse.queuing.queueLengthLimit: Invalid value: -1: must be positive",
                         "spec.limited.limitResponse.queuing.handSize: Invalid value: 8: required entropy bits of deckSize 512 and handSize 8 should not be greater than 60",
                     ],
                 ),
@@ -236,7 +238,7 @@ mod tests {
                 (
                     r#"{"metadata":{"name":"catch-all"},"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Reject"}}}}"#,
                     &[
-                        r#"spec: Invalid value: {"limited":{"limitResponse":{"type":"Reject"}},"type":"Limited"}: spec of 'catch-all' must equal the fixed value"#,
+                        r#"spec: Invalid value: {"limited":{"lendablePercent":0,"limitResponse":{"type":"Reject"},"nominalConcurrencyShares":30},"type":"Limited"}: spec of 'catch-all' must equal the fixed value"#,
                     ],
                 ),
             ],

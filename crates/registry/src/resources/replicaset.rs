@@ -1,25 +1,44 @@
 //! Replica sets.
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
-use super::{pod_spec, print, rules, workload};
-use crate::behavior::{Behavior, Column, Print, ScalePaths, Selectable};
+use super::blank_status;
+use super::pod_spec_rules::Surroundings;
+use super::status_rules::Counters;
+use super::workload::INVALID_SELECTOR;
+use super::{cells, checks, workload};
+use crate::behavior::{Behavior, Column, Print, Selectable};
+
+pub(super) const STATUS: Counters = Counters {
+    not_negative: &[
+        "replicas",
+        "fullyLabeledReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "terminatingReplicas",
+    ],
+    at_most: &[
+        ("fullyLabeledReplicas", "replicas", "status.replicas"),
+        ("readyReplicas", "replicas", "status.replicas"),
+        ("availableReplicas", "replicas", "status.replicas"),
+        ("availableReplicas", "readyReplicas", "readyReplicas"),
+    ],
+};
 
 pub(super) const REPLICASETS: Behavior = Behavior {
     group: "apps",
     resource: "replicasets",
     generation: true,
     selectable: &[Selectable { label: "status.replicas", paths: &[&["status", "replicas"]], missing: "0" }],
-    scale: Some(ScalePaths {
-        spec_replicas: &["spec", "replicas"],
-        status_replicas: &["status", "replicas"],
-        selector: &["spec", "selector"],
-    }),
+    scale: Some(workload::SCALE),
     columns: COLUMNS,
     cells,
-    default: |object| pod_spec::default_template(object, &["spec", "template", "spec"]),
+    default: |object| workload::default_template(object),
+    prepare_create: |object| blank_status::set(object, json!({"replicas": 0})),
+    validate_status: |new, _, errors| STATUS.validate(new, errors),
     validate,
-    warnings: |object| super::name_warning(object, workload::NAMES_PODS),
+    warnings: workload::warnings,
     ..Behavior::PLAIN
 };
 
@@ -30,19 +49,19 @@ pub(super) const COLUMNS: &[Column] = &[
     Column::integer("Current"),
     Column::integer("Ready"),
     Column::AGE,
-    Column::text("Containers").wide(),
-    Column::text("Images").wide(),
-    Column::text("Selector").wide(),
+    workload::CONTAINERS,
+    workload::IMAGES,
+    workload::SELECTOR,
 ];
 
 fn cells(set: &Value, print: &Print) -> Vec<Value> {
     let [names, images, selector] = workload::wide_cells(set);
     vec![
-        print::name(set),
-        print::count(set, &["spec", "replicas"]).into(),
-        print::count(set, &["status", "replicas"]).into(),
-        print::count(set, &["status", "readyReplicas"]).into(),
-        print::age(set, print),
+        cells::name(set),
+        cells::count(set, &["spec", "replicas"]).into(),
+        cells::count(set, &["status", "replicas"]).into(),
+        cells::count(set, &["status", "readyReplicas"]).into(),
+        cells::age(set, print),
         names,
         images,
         selector,
@@ -52,19 +71,19 @@ fn cells(set: &Value, print: &Print) -> Vec<Value> {
 fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let path = FieldPath::root("spec");
     let spec = new.get("spec").unwrap_or(&Value::Null);
-    rules::not_negative(spec, &["replicas", "minReadySeconds"], &path, errors);
+    checks::not_negative(spec, &["replicas", "minReadySeconds"], &path, errors);
     // Upstream names the deployment here, too.
     workload::validate_selector(spec, "deployment", &path, errors);
-    workload::validate_selects(spec, &path, errors);
-    workload::validate_template(spec, "ReplicaSet", Default::default(), &path, errors);
+    let around = Surroundings::default();
+    workload::validate_selected_template(spec, "ReplicaSet", INVALID_SELECTOR, around, &path, errors);
     if let Some(old) = old.and_then(|old| old.get("spec")) {
-        rules::immutable(spec, old, "selector", &path, errors);
+        checks::immutable(spec, old, "selector", &path, errors);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{prints, refuses};
+    use super::super::rows::{prints, refuses};
     use super::REPLICASETS;
 
     #[test]

@@ -2,43 +2,42 @@
 
 use polder_model::{FieldError, FieldPath, Object, Value, json};
 
-use super::{label_selector, pod_spec, print, replicaset, rules, workload};
-use crate::behavior::{Behavior, Print, ScalePaths, Selectable};
+use super::blank_status;
+use super::{cells, checks, label_selector, replicaset, workload};
+use crate::behavior::{Behavior, Print, Selectable};
 
 pub(super) const REPLICATIONCONTROLLERS: Behavior = Behavior {
     resource: "replicationcontrollers",
     generation: true,
     orphans_by_default: true,
     selectable: &[Selectable { label: "status.replicas", paths: &[&["status", "replicas"]], missing: "0" }],
-    scale: Some(ScalePaths {
-        spec_replicas: &["spec", "replicas"],
-        status_replicas: &["status", "replicas"],
-        selector: &["spec", "selector"],
-    }),
+    scale: Some(workload::SCALE),
     columns: replicaset::COLUMNS,
     cells,
     default,
+    prepare_create: |object| blank_status::set(object, json!({"replicas": 0})),
+    validate_status: |new, _, errors| replicaset::STATUS.validate(new, errors),
     validate,
-    warnings: |object| super::name_warning(object, workload::NAMES_PODS),
+    warnings: workload::warnings,
     ..Behavior::PLAIN
 };
 
 fn cells(controller: &Value, print: &Print) -> Vec<Value> {
     let [names, images, _] = workload::wide_cells(controller);
     vec![
-        print::name(controller),
-        print::count(controller, &["spec", "replicas"]).into(),
-        print::count(controller, &["status", "replicas"]).into(),
-        print::count(controller, &["status", "readyReplicas"]).into(),
-        print::age(controller, print),
+        cells::name(controller),
+        cells::count(controller, &["spec", "replicas"]).into(),
+        cells::count(controller, &["status", "replicas"]).into(),
+        cells::count(controller, &["status", "readyReplicas"]).into(),
+        cells::age(controller, print),
         names,
         images,
-        print::labels(controller.at(&["spec", "selector"])),
+        cells::labels(controller.at(&["spec", "selector"])),
     ]
 }
 
 fn default(controller: &mut Value) {
-    pod_spec::default_template(controller, &["spec", "template", "spec"]);
+    workload::default_template(controller);
     let labels =
         controller.at(&["spec", "template", "metadata", "labels"]).and_then(Value::as_object).cloned();
     let Some(labels) = labels.filter(|labels| !labels.is_empty()) else { return };
@@ -52,13 +51,13 @@ fn default(controller: &mut Value) {
 fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
     let path = FieldPath::root("spec");
     let spec = new.get("spec").unwrap_or(&Value::Null);
-    rules::not_negative(spec, &["minReadySeconds"], &path, errors);
-    let selector = spec.get("selector").filter(|selector| !rules::same(Some(selector), None));
+    checks::not_negative(spec, &["minReadySeconds"], &path, errors);
+    let selector = spec.get("selector").filter(|selector| !checks::same(Some(selector), None));
     if selector.is_none() {
         errors.push(FieldError::required(path.member("selector"), ""));
     }
-    rules::not_negative(spec, &["replicas"], &path, errors);
-    if rules::some(spec, "template").is_none() {
+    checks::not_negative(spec, &["replicas"], &path, errors);
+    if checks::some(spec, "template").is_none() {
         errors.push(FieldError::required(path.member("template"), ""));
         return;
     }
@@ -78,7 +77,7 @@ fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{defaults, prints, refuses};
+    use super::super::rows::{defaults, prints, refuses};
     use super::REPLICATIONCONTROLLERS;
 
     #[test]

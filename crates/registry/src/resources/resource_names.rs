@@ -1,11 +1,7 @@
 //! Names of compute resources (`cpu`, `example.com/gpu`) and where each may stand.
-//!
-//! Amounts are the quantity type's business; here are only names.
 
 use polder_model::names::qualified_name_problem;
-use polder_model::{FieldError, FieldPath, Value};
-
-use super::rules;
+use polder_model::{FieldError, FieldPath};
 
 const CONTAINER: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const OBJECTS: [&str; 9] = [
@@ -32,7 +28,7 @@ const COMPUTE_QUOTA: [&str; 10] = [
     "requests.storage",
 ];
 
-fn is_huge_pages(name: &str) -> bool {
+pub(super) fn is_huge_pages(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
@@ -42,6 +38,13 @@ fn is_quota_huge_pages(name: &str) -> bool {
 
 fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
+}
+
+/// Whether a name is one of the provider's own resources, and stays one in a quota.
+fn is_extended(name: &str) -> bool {
+    !is_native(name)
+        && !name.starts_with("requests.")
+        && qualified_name_problem(&format!("requests.{name}")).is_none()
 }
 
 /// Whether requests may be lower than limits.
@@ -71,9 +74,7 @@ pub(super) fn container(name: &str, path: &FieldPath<'_>, errors: &mut Vec<Field
         if !CONTAINER.contains(&name) && !is_huge_pages(name) {
             errors.push(FieldError::invalid(path, name, "must be a standard resource for containers"));
         }
-    } else if !is_native(name)
-        && (name.starts_with("requests.") || qualified_name_problem(&format!("requests.{name}")).is_some())
-    {
+    } else if !is_native(name) && !is_extended(name) {
         errors.push(FieldError::invalid(path, name, "doesn't follow extended resource name standard"));
     }
 }
@@ -86,31 +87,16 @@ pub(super) fn quota(name: &str, path: &FieldPath<'_>, errors: &mut Vec<FieldErro
     }
 }
 
-/// Limits and requests of a container.
-pub(super) fn requirements(resources: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
-    let names =
-        |key: &str| resources.get(key).and_then(Value::as_object).into_iter().flat_map(|all| all.keys());
-    let limits_path = path.member("limits");
-    for name in names("limits") {
-        container(name, &limits_path.key(name), errors);
+/// A resource that containers of a pod can share.
+pub(super) fn pod(name: &str, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    let before = errors.len();
+    any(name, path, errors);
+    if errors.len() == before && !["cpu", "memory"].contains(&name) && !is_huge_pages(name) {
+        errors.push(FieldError::not_supported(path, name, ["cpu", "hugepages-", "memory"]));
     }
-    for name in names("requests") {
-        container(name, &path.member("requests").key(name), errors);
-        if !is_overcommittable(name) && resources.at(&["limits", name]).is_none() {
-            let text = "Limit must be set for non overcommitable resources";
-            errors.push(FieldError::required(limits_path, text));
-        }
-    }
-    let has = |wanted: fn(&str) -> bool| names("limits").chain(names("requests")).any(|name| wanted(name));
-    if has(is_huge_pages) && !has(|name| name == "cpu" || name == "memory") {
-        errors.push(FieldError::forbidden(path, "HugePages require cpu or memory"));
-    }
-    if rules::some(resources, "claims").is_some() {
-        let claims_path = path.member("claims");
-        for (index, claim) in resources.array_at(&["claims"]).iter().enumerate() {
-            if rules::text(claim, "name").is_empty() {
-                errors.push(FieldError::required(claims_path.index(index), ""));
-            }
-        }
-    }
+}
+
+/// Whether a resource is counted in whole numbers.
+pub(super) fn is_counted(name: &str) -> bool {
+    OBJECTS.contains(&name) || is_extended(name)
 }

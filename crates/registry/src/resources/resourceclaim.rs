@@ -1,7 +1,8 @@
 //! Resource claims: devices that pods want.
 
-use polder_model::{FieldPath, Value};
+use polder_model::{FieldPath, Value, json};
 
+use super::blank_status;
 use super::cells;
 use super::checks::{Errors, immutable};
 use super::device_claim;
@@ -18,6 +19,7 @@ pub(super) const RESOURCE_CLAIM: Behavior = Behavior {
             device_claim::default(spec);
         }
     },
+    prepare_create: |object| blank_status::set(object, json!({})),
     validate,
     ..Behavior::PLAIN
 };

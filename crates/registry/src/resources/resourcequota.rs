@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
-use super::{print, resource_names, rules};
+use super::blank_status;
+use super::status_rules;
+use super::{cells, checks, resource_amounts, resource_names};
 use crate::behavior::{Behavior, Column, Print};
 
 const SCOPES: [&str; 7] = [
@@ -25,6 +27,10 @@ pub(super) const RESOURCEQUOTAS: Behavior = Behavior {
     delete_returns_object: true,
     columns: &[Column::NAME, Column::text("Request"), Column::text("Limit"), Column::AGE],
     cells,
+    prepare_create: |object| blank_status::set(object, json!({})),
+    validate_status: |new, _, errors| {
+        status_rules::amounts(new, &["hard", "used"], resource_names::quota, errors)
+    },
     validate,
     ..Behavior::PLAIN
 };
@@ -33,11 +39,11 @@ fn cells(quota: &Value, print: &Print) -> Vec<Value> {
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
     let hard = quota.at(&["status", "hard"]).and_then(Value::as_object);
     for (name, hard) in hard.into_iter().flat_map(|hard| hard.iter()) {
-        let used = print::quantity(quota.at(&["status", "used", name]));
-        let text = format!("{name}: {used}/{}", print::quantity(Some(hard)));
+        let used = cells::quantity(quota.at(&["status", "used", name]));
+        let text = format!("{name}: {used}/{}", cells::quantity(Some(hard)));
         if name.starts_with("limits.") { limits.push(text) } else { requests.push(text) }
     }
-    vec![print::name(quota), requests.join(", ").into(), limits.join(", ").into(), print::age(quota, print)]
+    vec![cells::name(quota), requests.join(", ").into(), limits.join(", ").into(), cells::age(quota, print)]
 }
 
 fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
@@ -51,6 +57,8 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
         .collect();
     for name in &names {
         resource_names::quota(name, &path.member("hard").key(name), errors);
+        let amount = spec.at(&["hard", name]).unwrap_or(&Value::Null);
+        resource_amounts::validate_amount(name, amount, &path.member("hard").key(name), errors);
     }
     validate_scopes(spec, &names, &path.member("scopes"), errors);
     validate_selector(spec, &names, &path.member("scopeSelector").member("matchExpressions"), errors);
@@ -60,7 +68,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     };
     if old.is_some_and(|old| scopes(old) != scopes(new)) {
         let value = spec.get("scopes").cloned().unwrap_or_default();
-        errors.push(FieldError::invalid(path.member("scopes"), value, rules::IMMUTABLE));
+        errors.push(FieldError::invalid(path.member("scopes"), value, checks::IMMUTABLE));
     }
 }
 
@@ -103,7 +111,8 @@ fn validate_selector(spec: &Value, names: &[&str], path: &FieldPath<'_>, errors:
     let mut scopes = BTreeSet::new();
     let mut misapplied = false;
     for requirement in spec.array_at(&["scopeSelector", "matchExpressions"]) {
-        let (scope, operator) = (rules::text(requirement, "scopeName"), rules::text(requirement, "operator"));
+        let (scope, operator) =
+            (checks::text(requirement, "scopeName"), checks::text(requirement, "operator"));
         let values = requirement.array_at(&["values"]);
         if !SCOPES.contains(&scope) {
             errors.push(FieldError::invalid(path.member("scopeName"), scope, "unsupported scope"));
@@ -151,7 +160,7 @@ fn validate_selector(spec: &Value, names: &[&str], path: &FieldPath<'_>, errors:
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{prints, refuses};
+    use super::super::rows::{prints, refuses};
     use super::RESOURCEQUOTAS;
 
     #[test]
@@ -190,6 +199,19 @@ mod tests {
             &[
                 r#"spec.scopes: Invalid value: ["BestEffort"]: unsupported scope applied to resource"#,
                 "spec.scopeSelector.matchExpressions.values: Required value: must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
+            ],
+        );
+    }
+
+    #[test]
+    fn amounts() {
+        refuses(
+            &RESOURCEQUOTAS,
+            r#"{"spec":{"hard":{"pods":"1.5","secrets":"-1"}}}"#,
+            None,
+            &[
+                r#"spec.hard[pods]: Invalid value: "1500m": must be an integer"#,
+                r#"spec.hard[secrets]: Invalid value: "-1": must be greater than or equal to 0"#,
             ],
         );
     }

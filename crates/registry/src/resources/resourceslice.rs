@@ -26,9 +26,9 @@ pub(super) const RESOURCE_SLICE: Behavior = Behavior {
     cells: |object, print| {
         vec![
             cells::name(object),
-            cells::text(object, &["spec", "nodeName"], ""),
-            cells::text(object, &["spec", "driver"], ""),
-            cells::text(object, &["spec", "pool", "name"], ""),
+            cells::text(object, &["spec", "nodeName"]),
+            cells::text(object, &["spec", "driver"]),
+            cells::text(object, &["spec", "pool", "name"]),
             cells::age(object, print),
         ]
     },

@@ -135,14 +135,14 @@ mod tests {
                     &[],
                 ),
                 (
-                    r#"{"roleRef":{"apiGroup":"x","kind":"R"},"subjects":[{"kind":"Robot"},{"kind":"User","name":"u"}]}"#,
+                    r#"{"roleRef":{"apiGroup":"x","kind":"R"},"subjects":[{"kind":"Robot"},{"kind":"User","name":"u","apiGroup":"y"}]}"#,
                     &[
                         r#"roleRef.apiGroup: Unsupported value: "x": supported values: "rbac.authorization.k8s.io""#,
                         r#"roleRef.kind: Unsupported value: "R": supported values: "Role", "ClusterRole""#,
                         "roleRef.name: Required value",
                         "subjects[0].name: Required value",
                         r#"subjects[0].kind: Unsupported value: "Robot": supported values: "ServiceAccount", "User", "Group""#,
-                        r#"subjects[1].apiGroup: Unsupported value: "": supported values: "rbac.authorization.k8s.io""#,
+                        r#"subjects[1].apiGroup: Unsupported value: "y": supported values: "rbac.authorization.k8s.io""#,
                     ],
                 ),
             ],

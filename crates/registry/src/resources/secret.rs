@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use polder_model::{FieldError, FieldPath, Value};
 
 use super::configmap::{BYTES_MAX, decoded_len, validate_frozen};
-use super::{print, rules};
+use super::{cells, checks};
 use crate::behavior::{Behavior, Column, Print, Selectable};
 
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
@@ -22,8 +22,8 @@ pub(super) const SECRETS: Behavior = Behavior {
 };
 
 fn cells(secret: &Value, print: &Print) -> Vec<Value> {
-    let entries = print::len(secret.get("data"));
-    vec![print::name(secret), print::text(secret, &["type"]), entries.into(), print::age(secret, print)]
+    let entries = cells::len(secret.get("data"));
+    vec![cells::name(secret), cells::text(secret, &["type"]), entries.into(), cells::age(secret, print)]
 }
 
 /// `stringData` is for writing only: it becomes part of `data`.
@@ -47,13 +47,13 @@ fn prepare_update(new: &mut Value, old: &Value) {
 
 fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     if let Some(old) = old {
-        rules::immutable(new, old, "type", &FieldPath::ROOT, errors);
+        checks::immutable(new, old, "type", &FieldPath::ROOT, errors);
         validate_frozen(new, old, &["data"], errors);
     }
     let path = FieldPath::root("data");
     let mut bytes = 0;
     for (key, value) in new.get("data").and_then(Value::as_object).into_iter().flat_map(|all| all.iter()) {
-        rules::config_key(key, &path.key(key), errors);
+        checks::config_key(key, &path.key(key), errors);
         bytes += decoded_len(value.as_str().unwrap_or_default());
     }
     if bytes > BYTES_MAX {
@@ -69,7 +69,7 @@ fn validate_type(secret: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldErr
             errors.push(FieldError::required(path.key(key), ""));
         }
     };
-    match rules::text(secret, "type") {
+    match checks::text(secret, "type") {
         "kubernetes.io/service-account-token"
             if secret.str_at(&["metadata", "annotations", ACCOUNT_NAME]).unwrap_or_default().is_empty() =>
         {
@@ -121,7 +121,7 @@ fn docker_config(encoded: Option<&str>, path: &FieldPath<'_>, errors: &mut Vec<F
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{defaults, prints, refuses, updates};
+    use super::super::rows::{defaults, prints, refuses, updates};
     use super::SECRETS;
 
     #[test]

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use polder_model::{Value, json};
+use polder_model::{FieldError, Value, json};
 
-use super::{print, rules, service_rules};
+use super::blank_status;
+use super::status_rules;
+use super::{cells, checks, service_rules};
 use crate::behavior::{Behavior, Column, NameRule, Print, Selectable};
 
 pub(super) const SERVICES: Behavior = Behavior {
@@ -29,6 +31,7 @@ pub(super) const SERVICES: Behavior = Behavior {
     default,
     prepare_create,
     prepare_update,
+    validate_status,
     validate: service_rules::validate,
     ..Behavior::PLAIN
 };
@@ -36,13 +39,13 @@ pub(super) const SERVICES: Behavior = Behavior {
 fn cells(service: &Value, print: &Print) -> Vec<Value> {
     let ip = service.array_at(&["spec", "clusterIPs"]).first().and_then(Value::as_str).unwrap_or("<none>");
     vec![
-        print::name(service),
-        print::text(service, &["spec", "type"]),
+        cells::name(service),
+        cells::text(service, &["spec", "type"]),
         ip.into(),
         external_ip(service).into(),
         ports(service).into(),
-        print::age(service, print),
-        print::labels(service.at(&["spec", "selector"])),
+        cells::age(service, print),
+        cells::labels(service.at(&["spec", "selector"])),
     ]
 }
 
@@ -56,7 +59,7 @@ fn external_ip(service: &Value) -> String {
             let balanced: BTreeSet<&str> = service
                 .array_at(&["status", "loadBalancer", "ingress"])
                 .iter()
-                .map(|ingress| print::text_or(ingress, &["ip"], rules::text(ingress, "hostname")))
+                .map(|ingress| cells::text_or(ingress, &["ip"], checks::text(ingress, "hostname")))
                 .filter(|address| !address.is_empty())
                 .collect();
             let all: Vec<&str> = balanced.into_iter().chain(own).collect();
@@ -72,8 +75,8 @@ fn ports(service: &Value) -> String {
         .array_at(&["spec", "ports"])
         .iter()
         .map(|port| {
-            let (number, protocol) = (print::count(port, &["port"]), rules::text(port, "protocol"));
-            match print::count(port, &["nodePort"]) {
+            let (number, protocol) = (cells::count(port, &["port"]), checks::text(port, "protocol"));
+            match cells::count(port, &["nodePort"]) {
                 node_port if node_port > 0 => format!("{number}:{node_port}/{protocol}"),
                 _ => format!("{number}/{protocol}"),
             }
@@ -84,7 +87,7 @@ fn ports(service: &Value) -> String {
 
 /// The type; unset is `ClusterIP`.
 pub(super) fn kind(service: &Value) -> &str {
-    print::text_or(service, &["spec", "type"], "ClusterIP")
+    cells::text_or(service, &["spec", "type"], "ClusterIP")
 }
 
 pub(super) fn is_headless(service: &Value) -> bool {
@@ -153,7 +156,7 @@ fn default(service: &mut Value) {
     }
     let ingress = service.at_mut(&["status", "loadBalancer", "ingress"]).and_then(Value::as_array_mut);
     for address in ingress.into_iter().flatten() {
-        if !rules::text(address, "ip").is_empty() && address.get("ipMode").is_none() {
+        if !checks::text(address, "ip").is_empty() && address.get("ipMode").is_none() {
             address.set_at(&["ipMode"], "VIP");
         }
     }
@@ -165,6 +168,7 @@ fn prepare_create(service: &mut Value) {
         service.set_at(&["spec", "clusterIPs"], vec![Value::from(ip)]);
     }
     default_families(service, None);
+    blank_status::set(service, json!({"loadBalancer": {}}));
 }
 
 /// Families follow from addresses; without addresses they are for whoever allots them to choose.
@@ -174,7 +178,7 @@ fn default_families(service: &mut Value, old: Option<&Value>) {
     }
     let policy = ["spec", "ipFamilyPolicy"];
     if service.at(&policy).is_none_or(Value::is_null) {
-        let no_selector = rules::same(service.at(&["spec", "selector"]), None);
+        let no_selector = checks::same(service.at(&["spec", "selector"]), None);
         let old_policy = old.and_then(|old| old.str_at(&policy)).map(str::to_owned);
         let inferred = if is_headless(service) && no_selector { "RequireDualStack" } else { "SingleStack" };
         service.set_at(&policy, old_policy.unwrap_or_else(|| inferred.to_owned()));
@@ -225,24 +229,24 @@ fn keep_allotted(new: &mut Value, old: &Value) {
     if needs_node_ports(old) && needs_node_ports(new) {
         let node_ports = |service: &Value| -> HashSet<i64> {
             let ports = service.array_at(&["spec", "ports"]).iter();
-            ports.map(|port| print::count(port, &["nodePort"])).filter(|port| *port != 0).collect()
+            ports.map(|port| cells::count(port, &["nodePort"])).filter(|port| *port != 0).collect()
         };
         let (old_used, new_used) = (node_ports(old), node_ports(new));
         let by_name: std::collections::HashMap<&str, i64> = old
             .array_at(&["spec", "ports"])
             .iter()
-            .map(|port| (rules::text(port, "name"), print::count(port, &["nodePort"])))
+            .map(|port| (checks::text(port, "name"), cells::count(port, &["nodePort"])))
             .collect();
         for port in new.at_mut(&["spec", "ports"]).and_then(Value::as_array_mut).into_iter().flatten() {
-            let before = by_name.get(rules::text(port, "name")).copied().unwrap_or_default();
+            let before = by_name.get(checks::text(port, "name")).copied().unwrap_or_default();
             let taken = old_used.contains(&before) && new_used.contains(&before);
-            if print::count(port, &["nodePort"]) == 0 && before != 0 && !taken && port.as_object().is_some() {
+            if cells::count(port, &["nodePort"]) == 0 && before != 0 && !taken && port.as_object().is_some() {
                 port.set_at(&["nodePort"], before);
             }
         }
     }
     let health = ["spec", "healthCheckNodePort"];
-    if needs_health_port(old) && needs_health_port(new) && print::count(new, &health) == 0 {
+    if needs_health_port(old) && needs_health_port(new) && cells::count(new, &health) == 0 {
         copy(new, old, &health);
     }
 }
@@ -270,9 +274,9 @@ fn drop_for_type(new: &mut Value, old: &Value) {
     }
     if needs_node_ports(old) && !needs_node_ports(new) {
         let known: HashSet<i64> =
-            old.array_at(&["spec", "ports"]).iter().map(|port| print::count(port, &["nodePort"])).collect();
+            old.array_at(&["spec", "ports"]).iter().map(|port| cells::count(port, &["nodePort"])).collect();
         let ports = new.array_at(&["spec", "ports"]).iter();
-        let mut set = ports.map(|port| print::count(port, &["nodePort"])).filter(|port| *port != 0);
+        let mut set = ports.map(|port| cells::count(port, &["nodePort"])).filter(|port| *port != 0);
         if set.all(|port| known.contains(&port)) {
             for port in new.at_mut(&["spec", "ports"]).and_then(Value::as_array_mut).into_iter().flatten() {
                 port.remove_at(&["nodePort"]);
@@ -302,9 +306,19 @@ fn remove_if_same(new: &mut Value, old: &Value, keys: &[&str]) {
     }
 }
 
+fn validate_status(new: &Value, _: &Value, errors: &mut Vec<FieldError>) {
+    let ingress = new.array_at(&["status", "loadBalancer", "ingress"]);
+    if kind(new) != "LoadBalancer" && !ingress.is_empty() {
+        let text = "may only be used when `spec.type` is 'LoadBalancer'";
+        errors.push(FieldError::forbidden("status.loadBalancer.ingress", text));
+    } else {
+        status_rules::load_balancer(new, errors);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{creates, defaults, prints, updates};
+    use super::super::rows::{creates, defaults, prints, updates};
     use super::SERVICES;
 
     #[test]
@@ -363,14 +377,18 @@ mod tests {
         creates(
             &SERVICES,
             r#"{"spec":{"clusterIP":"10.0.0.1"}}"#,
-            r#"{"spec":{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"SingleStack"}}"#,
+            r#"{"spec":{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"SingleStack"},"status":{"loadBalancer":{}}}"#,
         );
         creates(
             &SERVICES,
             r#"{"spec":{"clusterIP":"None"}}"#,
-            r#"{"spec":{"clusterIP":"None","clusterIPs":["None"],"ipFamilyPolicy":"RequireDualStack"}}"#,
+            r#"{"spec":{"clusterIP":"None","clusterIPs":["None"],"ipFamilyPolicy":"RequireDualStack"},"status":{"loadBalancer":{}}}"#,
         );
-        creates(&SERVICES, r#"{"spec":{"type":"ExternalName"}}"#, r#"{"spec":{"type":"ExternalName"}}"#);
+        creates(
+            &SERVICES,
+            r#"{"spec":{"type":"ExternalName"}}"#,
+            r#"{"spec":{"type":"ExternalName"},"status":{"loadBalancer":{}}}"#,
+        );
     }
 
     #[test]

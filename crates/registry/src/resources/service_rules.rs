@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use polder_model::{FieldError, FieldErrorKind, FieldPath, Value};
 
 use super::service::{is_external, is_headless, kind, needs_health_port};
-use super::{print, rules};
+use super::{addresses, cells, checks};
 
 const ONLY_BALANCED: &str = "may only be used when `type` is 'LoadBalancer'";
 const CHANGED: &str = "may not change once set";
@@ -30,8 +30,8 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
         _ => {}
     }
     validate_ports(ports, &path.member("ports"), errors);
-    rules::labels(spec.get("selector"), &path.member("selector"), errors);
-    rules::one_of(spec, "sessionAffinity", &["ClientIP", "None"], &path, errors);
+    checks::labels(spec.get("selector"), &path.member("selector"), errors);
+    checks::one_of_required(spec, "sessionAffinity", &["ClientIP", "None"], &path, errors);
     session_timeout(spec, &path, errors);
     if kind(new) != "ExternalName" {
         addresses(spec, &path, errors);
@@ -39,12 +39,12 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
     let external_path = path.member("externalIPs");
     for (index, ip) in spec.array_at(&["externalIPs"]).iter().enumerate() {
         let ip = ip.as_str().unwrap_or_default();
-        if rules::ip(ip, &external_path.index(index), errors).is_some() {
-            rules::endpoint_ip(ip, &external_path.index(index), errors);
+        if addresses::ip(ip, &external_path.index(index), errors).is_some() {
+            addresses::endpoint_ip(ip, &external_path.index(index), errors);
         }
     }
     let types = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
-    rules::one_of(spec, "type", &types, &path, errors);
+    checks::one_of_required(spec, "type", &types, &path, errors);
     unique_ports(new, ports, &path.member("ports"), errors);
     balancer(new, spec, &path, errors);
     traffic(new, spec, &path, errors);
@@ -52,14 +52,14 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
 
 fn external_name(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     for key in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-        if !rules::same(spec.get(key), None) {
+        if !checks::same(spec.get(key), None) {
             errors.push(FieldError::forbidden(path.member(key), "may not be set for ExternalName services"));
         }
     }
-    let name = rules::text(spec, "externalName");
+    let name = checks::text(spec, "externalName");
     match name.strip_suffix('.').unwrap_or(name) {
         "" => errors.push(FieldError::required(path.member("externalName"), "")),
-        name => rules::dns_subdomain(name, &path.member("externalName"), errors),
+        name => checks::dns_subdomain(name, &path.member("externalName"), errors),
     }
 }
 
@@ -67,27 +67,27 @@ fn validate_ports(ports: &[Value], path: &FieldPath<'_>, errors: &mut Vec<FieldE
     let mut names = HashSet::new();
     for (index, port) in ports.iter().enumerate() {
         let path = path.index(index);
-        match rules::text(port, "name") {
+        match checks::text(port, "name") {
             "" if ports.len() > 1 => errors.push(FieldError::required(path.member("name"), "")),
             "" => {}
             name => {
-                rules::dns_label(name, &path.member("name"), errors);
+                checks::dns_label(name, &path.member("name"), errors);
                 if !names.insert(name) {
                     errors.push(FieldError::duplicate(path.member("name"), name));
                 }
             }
         }
-        rules::port_number(print::count(port, &["port"]), &path.member("port"), errors);
-        rules::one_of(port, "protocol", &rules::PROTOCOLS, &path, errors);
-        rules::port_or_name(port.get("targetPort"), &path.member("targetPort"), errors);
+        checks::port_number(cells::count(port, &["port"]), &path.member("port"), errors);
+        checks::one_of_required(port, "protocol", &checks::PROTOCOLS, &path, errors);
+        checks::port_or_name(port.get("targetPort"), &path.member("targetPort"), errors);
         if let Some(protocol) = port.str_at(&["appProtocol"]) {
-            rules::qualified_name(protocol, &path.member("appProtocol"), errors);
+            checks::qualified_name(protocol, &path.member("appProtocol"), errors);
         }
     }
 }
 
 fn unique_ports(service: &Value, ports: &[Value], path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
-    let node_port = |port: &Value| print::count(port, &["nodePort"]);
+    let node_port = |port: &Value| cells::count(port, &["nodePort"]);
     if kind(service) == "ClusterIP" {
         for (index, port) in ports.iter().enumerate() {
             if node_port(port) != 0 {
@@ -98,14 +98,14 @@ fn unique_ports(service: &Value, ports: &[Value], path: &FieldPath<'_>, errors: 
     }
     let mut node_ports = HashSet::new();
     for (index, port) in ports.iter().enumerate() {
-        let key = (rules::text(port, "protocol"), node_port(port));
+        let key = (checks::text(port, "protocol"), node_port(port));
         if key.1 != 0 && !node_ports.insert(key) {
             errors.push(FieldError::duplicate(path.index(index).member("nodePort"), key.1));
         }
     }
     let mut seen = HashSet::new();
     for (index, port) in ports.iter().enumerate() {
-        let (protocol, number) = (rules::text(port, "protocol"), print::count(port, &["port"]));
+        let (protocol, number) = (checks::text(port, "protocol"), cells::count(port, &["port"]));
         if !seen.insert((protocol, number)) {
             // The text shows the fields in the order of upstream's struct, which our objects do not keep.
             let shown = format!(
@@ -123,8 +123,8 @@ fn unique_ports(service: &Value, ports: &[Value], path: &FieldPath<'_>, errors: 
 
 fn session_timeout(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let config_path = path.member("sessionAffinityConfig");
-    let config = rules::some(spec, "sessionAffinityConfig");
-    match rules::text(spec, "sessionAffinity") {
+    let config = checks::some(spec, "sessionAffinityConfig");
+    match checks::text(spec, "sessionAffinity") {
         "ClientIP" => {
             let timeout = config.and_then(|config| config.i64_at(&["clientIP", "timeoutSeconds"]));
             if let Some(timeout) = timeout.filter(|timeout| !(1..=86_400).contains(timeout)) {
@@ -147,7 +147,7 @@ fn addresses(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let ips = spec.array_at(&["clusterIPs"]);
     let ips_path = path.member("clusterIPs");
     let listed = || Value::Array(ips.to_vec());
-    match (rules::text(spec, "clusterIP"), ips.first().and_then(Value::as_str)) {
+    match (checks::text(spec, "clusterIP"), ips.first().and_then(Value::as_str)) {
         ("", None) => {}
         ("", Some(_)) => {
             let text = "must be empty when `clusterIP` is not specified";
@@ -190,7 +190,7 @@ fn addresses(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
             }
             continue;
         }
-        match rules::ip(ip, &ips_path.index(index), errors) {
+        match addresses::ip(ip, &ips_path.index(index), errors) {
             Some(ip) => is_ipv6.push(ip.is_ipv6()),
             None => bad = true,
         }
@@ -225,13 +225,13 @@ fn balancer(service: &Value, spec: &Value, path: &FieldPath<'_>, errors: &mut Ve
         errors.push(FieldError::forbidden(ranges_path, ONLY_BALANCED));
     }
     for (index, range) in ranges.iter().enumerate() {
-        rules::cidr(range.as_str().unwrap_or_default().trim(), &ranges_path.index(index), errors);
+        addresses::cidr(range.as_str().unwrap_or_default().trim(), &ranges_path.index(index), errors);
     }
-    if rules::some(spec, "allocateLoadBalancerNodePorts").is_some() && !balanced {
+    if checks::some(spec, "allocateLoadBalancerNodePorts").is_some() && !balanced {
         errors.push(FieldError::forbidden(path.member("allocateLoadBalancerNodePorts"), ONLY_BALANCED));
     }
     match spec.str_at(&["loadBalancerClass"]) {
-        Some(class) if balanced => rules::qualified_name(class, &path.member("loadBalancerClass"), errors),
+        Some(class) if balanced => checks::qualified_name(class, &path.member("loadBalancerClass"), errors),
         Some(_) => errors.push(FieldError::forbidden(path.member("loadBalancerClass"), ONLY_BALANCED)),
         None => {}
     }
@@ -239,7 +239,7 @@ fn balancer(service: &Value, spec: &Value, path: &FieldPath<'_>, errors: &mut Ve
 
 fn traffic(service: &Value, spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let policies = ["Cluster", "Local"];
-    let external = rules::text(spec, "externalTrafficPolicy");
+    let external = checks::text(spec, "externalTrafficPolicy");
     if !is_external(service) && !external.is_empty() {
         let text = "may only be set for externally-accessible services";
         errors.push(FieldError::invalid(path.member("externalTrafficPolicy"), external, text));
@@ -247,9 +247,9 @@ fn traffic(service: &Value, spec: &Value, path: &FieldPath<'_>, errors: &mut Vec
         errors.push(FieldError::not_supported(path.member("externalTrafficPolicy"), external, policies));
     }
     let health_path = path.member("healthCheckNodePort");
-    match print::count(spec, &["healthCheckNodePort"]) {
+    match cells::count(spec, &["healthCheckNodePort"]) {
         0 => {}
-        port if needs_health_port(service) => rules::port_number(port, &health_path, errors),
+        port if needs_health_port(service) => checks::port_number(port, &health_path, errors),
         port => {
             let text = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
             errors.push(FieldError::invalid(health_path, port, text));
@@ -310,16 +310,16 @@ fn validate_update(new: &Value, old: &Value, path: &FieldPath<'_>, errors: &mut 
     let health = ["spec", "healthCheckNodePort"];
     if needs_health_port(new)
         && needs_health_port(old)
-        && print::count(new, &health) != print::count(old, &health)
+        && cells::count(new, &health) != cells::count(old, &health)
     {
-        errors.push(FieldError::forbidden(path.member("healthCheckNodePort"), rules::IMMUTABLE));
+        errors.push(FieldError::forbidden(path.member("healthCheckNodePort"), checks::IMMUTABLE));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::rows::refuses;
     use super::super::service::SERVICES;
-    use super::super::tests::refuses;
 
     #[track_caller]
     fn check(spec: &str, old: Option<&str>, expected: &[&str]) {

@@ -2,14 +2,14 @@
 
 use polder_model::{Value, json};
 
-use super::print;
+use super::cells;
 use crate::behavior::{Behavior, Column};
 
 pub(super) const SERVICEACCOUNTS: Behavior = Behavior {
     resource: "serviceaccounts",
     delete_returns_object: true,
     columns: &[Column::NAME, Column::AGE],
-    cells: |account, print| vec![print::name(account), print::age(account, print)],
+    cells: |account, print| vec![cells::name(account), cells::age(account, print)],
     prepare_create: only_secret_names,
     prepare_update: |new, _| only_secret_names(new),
     ..Behavior::PLAIN
@@ -27,7 +27,7 @@ fn only_secret_names(account: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{creates, prints};
+    use super::super::rows::{creates, prints};
     use super::SERVICEACCOUNTS;
 
     #[test]

@@ -1,9 +1,11 @@
 //! Service CIDRs: where cluster IPs are taken from.
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
+use super::addresses::canonical_cidr;
+use super::blank_status;
 use super::cells;
-use super::checks::{Errors, canonical_cidr, texts};
+use super::checks::{Errors, texts};
 use crate::behavior::{Behavior, Column};
 
 pub(super) const SERVICE_CIDR: Behavior = Behavior {
@@ -17,6 +19,7 @@ pub(super) const SERVICE_CIDR: Behavior = Behavior {
             cells::age(object, print),
         ]
     },
+    prepare_create: |object| blank_status::set(object, json!({})),
     validate,
     ..Behavior::PLAIN
 };

@@ -2,9 +2,11 @@
 
 use polder_model::{FieldError, FieldPath, Value, json};
 
+use super::blank_status;
 use super::pod_spec_rules::Surroundings;
-use super::{persistentvolumeclaim, pod_spec, print, rules, workload};
-use crate::behavior::{Behavior, Column, NameRule, Print, ScalePaths};
+use super::status_rules::Counters;
+use super::{cells, checks, persistentvolumeclaim, workload};
+use crate::behavior::{Behavior, Column, NameRule, Print};
 
 /// What may change in a spec.
 const MUTABLE: [&str; 7] = [
@@ -17,25 +19,36 @@ const MUTABLE: [&str; 7] = [
     "minReadySeconds",
 ];
 
+const STATUS: Counters = Counters {
+    not_negative: &[
+        "replicas",
+        "readyReplicas",
+        "currentReplicas",
+        "updatedReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "collisionCount",
+    ],
+    at_most: &[
+        ("readyReplicas", "replicas", "status.replicas"),
+        ("currentReplicas", "replicas", "status.replicas"),
+        ("updatedReplicas", "replicas", "status.replicas"),
+        ("availableReplicas", "replicas", "status.replicas"),
+        ("availableReplicas", "readyReplicas", "status.readyReplicas"),
+    ],
+};
+
 pub(super) const STATEFULSETS: Behavior = Behavior {
     group: "apps",
     resource: "statefulsets",
     names: NameRule::Label,
     generation: true,
-    scale: Some(ScalePaths {
-        spec_replicas: &["spec", "replicas"],
-        status_replicas: &["status", "replicas"],
-        selector: &["spec", "selector"],
-    }),
-    columns: &[
-        Column::NAME,
-        Column::text("Ready"),
-        Column::AGE,
-        Column::text("Containers").wide(),
-        Column::text("Images").wide(),
-    ],
+    scale: Some(workload::SCALE),
+    columns: &[Column::NAME, Column::text("Ready"), Column::AGE, workload::CONTAINERS, workload::IMAGES],
     cells,
     default,
+    prepare_create: |object| blank_status::set(object, json!({"replicas": 0, "availableReplicas": 0})),
+    validate_status: |new, _, errors| STATUS.validate(new, errors),
     validate,
     warnings,
     ..Behavior::PLAIN
@@ -43,11 +56,11 @@ pub(super) const STATEFULSETS: Behavior = Behavior {
 
 fn cells(set: &Value, print: &Print) -> Vec<Value> {
     let [names, images, _] = workload::wide_cells(set);
-    vec![print::name(set), workload::ready(set), print::age(set, print), names, images]
+    vec![cells::name(set), workload::ready(set), cells::age(set, print), names, images]
 }
 
 fn default(set: &mut Value) {
-    pod_spec::default_template(set, &["spec", "template", "spec"]);
+    workload::default_template(set);
     let Some(spec) = set.at_mut(&["spec"]).filter(|spec| spec.as_object().is_some()) else { return };
     if spec.str_at(&["updateStrategy", "type"]).unwrap_or_default().is_empty() {
         spec.set_at(&["updateStrategy", "type"], "RollingUpdate");
@@ -55,6 +68,8 @@ fn default(set: &mut Value) {
             spec.set_at(&["updateStrategy", "rollingUpdate"], json!({}));
         }
     }
+    // Known and not yet served, as upstream has it.
+    spec.remove_at(&["updateStrategy", "rollingUpdate", "maxUnavailable"]);
     let rolling = ["updateStrategy", "rollingUpdate", "partition"];
     if spec.str_at(&["updateStrategy", "type"]) == Some("RollingUpdate")
         && spec.at(&rolling[..2]).is_some_and(|rolling| rolling.as_object().is_some())
@@ -76,7 +91,7 @@ fn default(set: &mut Value) {
 fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let path = FieldPath::root("spec");
     let spec = new.get("spec").unwrap_or(&Value::Null);
-    let policy = rules::text(spec, "podManagementPolicy");
+    let policy = checks::text(spec, "podManagementPolicy");
     if !["", "OrderedReady", "Parallel"].contains(&policy) {
         let text = "must be 'OrderedReady' or 'Parallel'";
         errors.push(FieldError::invalid(path.member("podManagementPolicy"), policy, text));
@@ -85,7 +100,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     for key in ["whenDeleted", "whenScaled"] {
         if let Some(retention) = spec.get("persistentVolumeClaimRetentionPolicy") {
             let path = path.member("persistentVolumeClaimRetentionPolicy");
-            rules::one_of(retention, key, &["Retain", "Delete"], &path, errors);
+            checks::one_of_required(retention, key, &["Retain", "Delete"], &path, errors);
         }
     }
     let claims = spec.array_at(&["volumeClaimTemplates"]);
@@ -97,18 +112,17 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
             persistentvolumeclaim::validate_spec(claim, &path.member("spec"), errors);
         }
     }
-    rules::not_negative(spec, &["replicas", "minReadySeconds"], &path, errors);
+    checks::not_negative(spec, &["replicas", "minReadySeconds"], &path, errors);
     if let Some(ordinals) = spec.get("ordinals") {
-        rules::not_negative(ordinals, &["start"], &path.member("ordinals"), errors);
+        checks::not_negative(ordinals, &["start"], &path.member("ordinals"), errors);
     }
-    let service = rules::text(spec, "serviceName");
+    let service = checks::text(spec, "serviceName");
     if old.is_none() && !service.is_empty() {
-        rules::dns_label(service, &path.member("serviceName"), errors);
+        checks::dns_label(service, &path.member("serviceName"), errors);
     }
     workload::validate_selector(spec, "statefulset", &path, errors);
-    workload::validate_selects(spec, &path, errors);
     let around = Surroundings { claim_templates: claims, names_hosts: true, is_pod: false };
-    workload::validate_template(spec, "StatefulSet", around, &path, errors);
+    workload::validate_selected_template(spec, "StatefulSet", "", around, &path, errors);
     if let Some(old) = old.and_then(|old| old.get("spec")) {
         validate_update(spec, old, &path, errors);
     }
@@ -119,7 +133,7 @@ fn validate_update(new: &Value, old: &Value, path: &FieldPath<'_>, errors: &mut 
     let mut keys = members(new).unwrap_or_default();
     keys.extend(members(old).unwrap_or_default());
     let changed =
-        keys.iter().any(|key| !MUTABLE.contains(&key.as_str()) && !rules::same(new.get(key), old.get(key)));
+        keys.iter().any(|key| !MUTABLE.contains(&key.as_str()) && !checks::same(new.get(key), old.get(key)));
     if changed {
         errors.push(FieldError::forbidden(
             path,
@@ -131,23 +145,23 @@ fn validate_update(new: &Value, old: &Value, path: &FieldPath<'_>, errors: &mut 
 
 fn validate_strategy(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let Some(strategy) = spec.get("updateStrategy") else { return };
-    let rolling = rules::some(strategy, "rollingUpdate");
+    let rolling = checks::some(strategy, "rollingUpdate");
     let rolling_path = path.member("rollingUpdate");
-    match (rules::text(strategy, "type"), rolling) {
+    match (checks::text(strategy, "type"), rolling) {
         ("OnDelete", Some(rolling)) => errors.push(FieldError::invalid(
             rolling_path,
             rolling.clone(),
             "only allowed for updateStrategy 'RollingUpdate'",
         )),
         ("RollingUpdate", Some(rolling)) => {
-            rules::not_negative(rolling, &["partition"], &rolling_path, errors);
-            let unavailable = rules::some(rolling, "maxUnavailable");
+            checks::not_negative(rolling, &["partition"], &rolling_path, errors);
+            let unavailable = checks::some(rolling, "maxUnavailable");
             let unavailable_path = rolling_path.member("maxUnavailable");
-            rules::positive_int_or_percent(unavailable, &unavailable_path, errors);
-            if let Some(value) = unavailable.filter(|value| rules::int_or_percent(Some(value)) == 0) {
+            checks::positive_int_or_percent(unavailable, &unavailable_path, errors);
+            if let Some(value) = unavailable.filter(|value| checks::int_or_percent(Some(value)) == 0) {
                 errors.push(FieldError::invalid(unavailable_path, value.clone(), "cannot be 0"));
             }
-            rules::at_most_100_percent(unavailable, &unavailable_path, errors);
+            checks::at_most_100_percent(unavailable, &unavailable_path, errors);
         }
         ("OnDelete" | "RollingUpdate", None) => {}
         _ => {
@@ -157,18 +171,19 @@ fn validate_strategy(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldE
 }
 
 fn warnings(set: &Value) -> Vec<String> {
+    let mut warnings = workload::template_warnings(set);
     if set.i64_at(&["spec", "revisionHistoryLimit"]).is_some_and(|limit| limit < 0) {
-        return vec![
+        warnings.push(
             "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"
                 .into(),
-        ];
+        );
     }
-    Vec::new()
+    warnings
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{defaults, prints, refuses};
+    use super::super::rows::{defaults, prints, refuses};
     use super::STATEFULSETS;
 
     #[test]

@@ -1,10 +1,12 @@
 //! Storage classes: names for kinds of volumes. Volume attributes classes share two of the checks.
 
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
 use polder_model::names::qualified_name_problem;
 use polder_model::{FieldError, FieldPath, Value};
 
 use super::cells;
-use super::checks::{Errors, immutable, one_of, problem, required, same, text};
+use super::checks::{Errors, each, immutable, one_of, problem, qualified_name, required, same, text};
 use crate::behavior::{Behavior, Column, Print};
 
 const PARAMETERS_MAX: usize = 512;
@@ -37,9 +39,9 @@ fn cells(object: &Value, print: &Print) -> Vec<Value> {
     let name = object.str_at(&["metadata", "name"]).unwrap_or_default();
     vec![
         format!("{name}{mark}").into(),
-        cells::text(object, &["provisioner"], ""),
-        cells::text(object, &["reclaimPolicy"], "Delete"),
-        cells::text(object, &["volumeBindingMode"], "Immediate"),
+        cells::text(object, &["provisioner"]),
+        cells::text_or(object, &["reclaimPolicy"], "Delete").into(),
+        cells::text_or(object, &["volumeBindingMode"], "Immediate").into(),
         cells::flag(object, &["allowVolumeExpansion"], false),
         cells::age(object, print),
     ]
@@ -53,10 +55,39 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     if required(new, "volumeBindingMode", &root, errors) {
         one_of(new, "volumeBindingMode", &["Immediate", "WaitForFirstConsumer"], &root, errors);
     }
+    validate_topologies(new, errors);
     if let Some(old) = old {
         validate_unchanged(new, old, &["parameters", "provisioner", "reclaimPolicy"], errors);
         immutable(new, old, "volumeBindingMode", &root, errors);
     }
+}
+
+/// Where volumes may be made: label keys with values, no place named twice.
+fn validate_topologies(class: &Value, errors: &mut Errors) {
+    let mut terms: HashSet<BTreeMap<String, BTreeSet<String>>> = HashSet::from([BTreeMap::new()]);
+    each(class, "allowedTopologies", &FieldPath::ROOT, errors, |term, path, errors| {
+        let mut own = BTreeMap::new();
+        each(term, "matchLabelExpressions", path, errors, |expression, path, errors| {
+            let mut values = BTreeSet::new();
+            if expression.array_at(&["values"]).is_empty() {
+                errors.push(FieldError::required(path.member("values"), ""));
+            }
+            each(expression, "values", path, errors, |value, path, errors| {
+                let value = value.as_str().unwrap_or_default();
+                if !values.insert(value.to_owned()) {
+                    errors.push(FieldError::duplicate(path, value));
+                }
+            });
+            let key = text(expression, "key");
+            qualified_name(key, &path.member("key"), errors);
+            if own.insert(key.to_owned(), values).is_some() {
+                errors.push(FieldError::duplicate(path.member("key"), key));
+            }
+        });
+        if !terms.insert(own) {
+            errors.push(FieldError::duplicate(path.member("matchLabelExpressions"), ""));
+        }
+    });
 }
 
 /// Members that may not change, said as storage kinds say it.
@@ -157,5 +188,27 @@ mod tests {
                 r#"["s (default)","p","Delete","Immediate",false,"<unknown>"]"#,
             )],
         );
+    }
+
+    #[test]
+    fn topologies() {
+        let class = |terms: &str| {
+            format!(r#"{{"provisioner":"p","volumeBindingMode":"Immediate","allowedTopologies":[{terms}]}}"#)
+        };
+        let rows: &[(&str, &[&str])] = &[
+            (r#"{"matchLabelExpressions":[{"key":"a","values":["b"]}]}"#, &[]),
+            (r#"{}"#, &[r#"allowedTopologies[0].matchLabelExpressions: Duplicate value: """#]),
+            (
+                r#"{"matchLabelExpressions":[{"key":"a","values":["b","b"]},{"key":"a"}]}"#,
+                &[
+                    r#"allowedTopologies[0].matchLabelExpressions[0].values[1]: Duplicate value: "b""#,
+                    "allowedTopologies[0].matchLabelExpressions[1].values: Required value",
+                    r#"allowedTopologies[0].matchLabelExpressions[1].key: Duplicate value: "a""#,
+                ],
+            ),
+        ];
+        for (terms, expected) in rows {
+            check(&STORAGE_CLASS, &[(&class(terms), expected)]);
+        }
     }
 }

@@ -5,11 +5,12 @@
 use std::collections::HashSet;
 
 use polder_model::names::dns_1035_label_problem;
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
 use super::admission_rules::{
     FAILURE_POLICIES, default_rules, default_selectors, validate_match_conditions, validate_match_resources,
 };
+use super::blank_status;
 use super::cells;
 use super::checks::{
     Errors, default_at, dns_subdomain, each, one_of, problem, qualified_name, required, same, some, text,
@@ -28,6 +29,7 @@ pub(super) const VALIDATING_ADMISSION_POLICY: Behavior = Behavior {
     columns: &[Column::NAME, Column::integer("Validations"), Column::text("ParamKind"), Column::AGE],
     cells,
     default,
+    prepare_create: |object| blank_status::set(object, json!({})),
     validate,
     ..Behavior::PLAIN
 };
@@ -39,7 +41,7 @@ fn cells(object: &Value, print: &Print) -> Vec<Value> {
     };
     vec![
         cells::name(object),
-        cells::len(object, &["spec", "validations"]),
+        cells::len(object.at(&["spec", "validations"])).into(),
         param.into(),
         cells::age(object, print),
     ]
@@ -206,7 +208,6 @@ mod tests {
                 (
                     r#"{"spec":{}}"#,
                     &[
-                        "spec.failurePolicy: Required value",
                         "spec.matchConstraints: Required value",
                         "spec.validations: Required value: validations or auditAnnotations must contain at least one item",
                         "spec.auditAnnotations: Required value: validations or auditAnnotations must contain at least one item",

@@ -6,7 +6,8 @@ use polder_model::{FieldError, FieldPath, Value};
 
 use super::admission_rules::validate_match_resources;
 use super::cells;
-use super::checks::{Errors, dns_subdomain, each, label_selector, path_segment, required, some, text};
+use super::checks::{Errors, dns_subdomain, each, path_segment, required, some, text};
+use super::label_selector;
 use super::validatingadmissionpolicy::default_matcher;
 use crate::behavior::{Behavior, Column};
 
@@ -21,7 +22,7 @@ pub(super) const VALIDATING_ADMISSION_POLICY_BINDING: Behavior = Behavior {
     cells: |object, print| {
         vec![
             cells::name(object),
-            cells::text(object, &["spec", "policyName"], ""),
+            cells::text(object, &["spec", "policyName"]),
             param_cell(object.at(&["spec", "paramRef"])).into(),
             cells::age(object, print),
         ]
@@ -92,7 +93,7 @@ fn validate_param(param: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
             errors.push(FieldError::forbidden(path.member("name"), BOTH));
         }
     }
-    label_selector(selector, &path.member("selector"), errors);
+    label_selector::validate(selector, &path.member("selector"), errors);
     if selector.is_some() && !name.is_empty() {
         errors.push(FieldError::forbidden(path.member("selector"), BOTH));
     }

@@ -1,7 +1,8 @@
 //! Volume attachments: a volume is to be attached to a node.
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Value, json};
 
+use super::blank_status;
 use super::cells;
 use super::checks::{Errors, dns_subdomain, driver_name, immutable, required, some, text};
 use crate::behavior::{Behavior, Column};
@@ -22,13 +23,14 @@ pub(super) const VOLUME_ATTACHMENT: Behavior = Behavior {
     cells: |object, print| {
         vec![
             cells::name(object),
-            cells::text(object, &["spec", "attacher"], ""),
-            cells::text(object, &["spec", "source", "persistentVolumeName"], ""),
-            cells::text(object, &["spec", "nodeName"], ""),
+            cells::text(object, &["spec", "attacher"]),
+            cells::text(object, &["spec", "source", "persistentVolumeName"]),
+            cells::text(object, &["spec", "nodeName"]),
             cells::flag(object, &["status", "attached"], false),
             cells::age(object, print),
         ]
     },
+    prepare_create: |object| blank_status::set(object, json!({"attached": false})),
     validate,
     ..Behavior::PLAIN
 };

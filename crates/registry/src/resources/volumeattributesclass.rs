@@ -13,7 +13,7 @@ pub(super) const VOLUME_ATTRIBUTES_CLASS: Behavior = Behavior {
     delete_returns_object: true,
     columns: &[Column::NAME, Column::text("DriverName"), Column::AGE],
     cells: |object, print| {
-        vec![cells::name(object), cells::text(object, &["driverName"], ""), cells::age(object, print)]
+        vec![cells::name(object), cells::text(object, &["driverName"]), cells::age(object, print)]
     },
     validate,
     ..Behavior::PLAIN

@@ -11,9 +11,9 @@ use super::admission_rules::{
 };
 use super::cells;
 use super::checks::{
-    Errors, default_at, each, label_selector, one_of, port_problem, problem, required, same, some, text,
-    texts,
+    Errors, default_at, each, one_of, port_problem, problem, required, same, some, text, texts,
 };
+use super::label_selector;
 use crate::behavior::{Behavior, Column};
 
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -26,7 +26,7 @@ pub(super) const CONFIGURATION: Behavior = Behavior {
     unconditional_update: false,
     columns: &[Column::NAME, Column::integer("Webhooks"), Column::AGE],
     cells: |object, print| {
-        vec![cells::name(object), cells::len(object, &["webhooks"]), cells::age(object, print)]
+        vec![cells::name(object), cells::len(object.at(&["webhooks"])).into(), cells::age(object, print)]
     },
     default,
     validate,
@@ -92,7 +92,7 @@ fn validate_webhook(webhook: &Value, path: &FieldPath<'_>, errors: &mut Errors) 
         errors.push(FieldError::invalid(path.member("timeoutSeconds"), seconds, text));
     }
     for key in ["namespaceSelector", "objectSelector"] {
-        label_selector(some(webhook, key), &path.member(key), errors);
+        label_selector::validate(some(webhook, key), &path.member(key), errors);
     }
     one_of(webhook, "reinvocationPolicy", &["IfNeeded", "Never"], path, errors);
     let empty = Value::Null;
@@ -237,13 +237,13 @@ mod tests {
                     ],
                 ),
                 (
-                    r#"{"webhooks":[{"clientConfig":{"service":{"path":"a//"}}}]}"#,
+                    r#"{"webhooks":[{"clientConfig":{"service":{"path":"a//","port":-1}}}]}"#,
                     &[
                         "webhooks[0].name: Required value",
                         "webhooks[0].sideEffects: Required value: must specify one of None, NoneOnDryRun",
                         "webhooks[0].clientConfig.service.name: Required value",
                         "webhooks[0].clientConfig.service.namespace: Required value",
-                        "webhooks[0].clientConfig.service.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive",
+                        "webhooks[0].clientConfig.service.port: Invalid value: -1: port is not valid: must be between 1 and 65535, inclusive",
                         r#"webhooks[0].clientConfig.service.path: Invalid value: "a//": must start with a '/'"#,
                         r#"webhooks[0].clientConfig.service.path: Invalid value: "a//": segment[1] may not be empty"#,
                         "webhooks[0].admissionReviewVersions: Required value: must specify one of v1, v1beta1",
