@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::Duration;
 
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method};
@@ -14,12 +14,19 @@ use polder_model::{GroupResource, PlaneId, Status};
 use polder_registry::status::plane_not_found;
 use polder_registry::{Query, RequestContext};
 use polder_store::Plane;
+use tokio::time::Instant;
 
 use crate::State;
 use crate::answer::{self, Answer};
-use crate::handler::{Call, failure_style, verb};
+use crate::duration::parse_duration;
+use crate::handler::{Call, failure_style, is_long_running, verb};
 use crate::limits::Pass;
 use crate::route::{Request, Route, parse_query};
+
+/// An ordinary request takes no longer than this, as upstream has it.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// As good as forever.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What the connection knows about its other end.
 #[derive(Clone, Debug, Default)]
@@ -40,10 +47,12 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
     let host = host(&request);
     let route = Route::parse(request.uri().path(), &host, &state.base_domains);
     let label = route.as_ref().map_or("OTHER", |route| verb(request.method(), route, &query));
+    let (mut held, mut end) = (None, Some(started + PATIENCE));
 
     let outcome = async {
         drained(&state)?;
         let route = route.map_err(|_| Status::path_not_found())?;
+        end = patience(&route, &query)?.map(|patience| started + patience);
         let user = authenticated(&state, &peer, request.headers())?;
         if user.is_anonymous() && !is_public_path(&route.path()) {
             return Err(stranger(&user, &route, request.method(), &query));
@@ -51,6 +60,7 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
         let plane = plane(&state, &peer, &route, &user)?;
         // Nobody in particular can do nothing in particular, so nothing of a plane's share is spent on it.
         let pass = if user.is_anonymous() { None } else { Some(entered(&state, &plane)?) };
+        held.clone_from(&pass);
         let prefix = prefix(request.uri().path(), &route);
         let context = Arc::new(RequestContext::new(plane, user));
         let (parts, body) = request.into_parts();
@@ -63,15 +73,24 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
             query,
             body: Some(body),
             pass,
+            deadline: end.unwrap_or(started + LONGEST),
             prefix,
         };
-        let outcome = if call.is_write() {
-            // In a task of its own, so that a write and what follows from it run to the end though the client hangs up.
-            let task = state.registry.tasks.spawn(call.answer());
-            task.await
-                .unwrap_or_else(|_| Err(Status::internal("the request failed; the server's log says why")))
-        } else {
-            call.answer().await
+        let (deadline, is_write) = (call.deadline, call.is_write());
+        let outcome = async {
+            if is_write {
+                // In a task of its own, so that a write and what follows from it run to the end though the client
+                // hangs up or its time is over.
+                let task = state.registry.tasks.spawn(call.answer());
+                let failed = || Status::internal("the request failed; the server's log says why");
+                task.await.unwrap_or_else(|_| Err(failed()))
+            } else {
+                call.answer().await
+            }
+        };
+        let outcome = match tokio::time::timeout_at(deadline, outcome).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Status::timeout("Timeout: request did not complete within the allotted timeout")),
         };
         let mut answer = outcome.unwrap_or_else(|status| answer::failure(&status, style));
         warn(&context, &mut answer);
@@ -81,8 +100,27 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
     let headers = answer.headers_mut();
     headers.insert("Audit-Id", audit_id);
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    if let Some(pass) = held {
+        answer.body_mut().hold(pass);
+    }
+    if let Some(end) = end {
+        answer.body_mut().end_at(end);
+    }
     state.metrics.answered(label, answer.status().as_u16(), started.elapsed());
     answer
+}
+
+/// How long a request may take: what the client says, but not more than we say. `None` for watches and streams.
+fn patience(route: &Route, query: &Query) -> Result<Option<Duration>, Status> {
+    if is_long_running(route, query) {
+        return Ok(None);
+    }
+    let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(Some(PATIENCE)) };
+    let given = parse_duration(text).map_err(|error| {
+        Status::bad_request(format!("invalid timeout specified in the request URL - {error}"))
+    })?;
+    // Nothing, or less, means no limit of the client's own.
+    Ok(Some(given.filter(|given| !given.is_zero()).map_or(PATIENCE, |given| given.min(PATIENCE))))
 }
 
 /// A server that is going away takes nothing new.
