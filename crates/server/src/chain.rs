@@ -20,6 +20,7 @@ use crate::State;
 use crate::answer::{self, Answer};
 use crate::duration::parse_duration;
 use crate::handler::{Call, failure_style, is_long_running, verb};
+use crate::impersonate::impersonated;
 use crate::limits::Pass;
 use crate::route::{Request, Route, parse_query};
 
@@ -45,13 +46,15 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
     let style = failure_style(request.headers());
     let query = Query::new(parse_query(request.uri().query().unwrap_or_default()));
     let host = host(&request);
-    let route = Route::parse(request.uri().path(), &host, &state.base_domains);
+    let route = host.and_then(|host| {
+        Route::parse(request.uri().path(), &host, &state.base_domains).map_err(|_| Status::path_not_found())
+    });
     let label = route.as_ref().map_or("OTHER", |route| verb(request.method(), route, &query));
     let (mut held, mut end) = (None, Some(started + PATIENCE));
 
     let outcome = async {
         drained(&state)?;
-        let route = route.map_err(|_| Status::path_not_found())?;
+        let route = route?;
         end = patience(&route, &query)?.map(|patience| started + patience);
         let user = authenticated(&state, &peer, request.headers())?;
         if user.is_anonymous() && !is_public_path(&route.path()) {
@@ -61,6 +64,7 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
         // Nobody in particular can do nothing in particular, so nothing of a plane's share is spent on it.
         let pass = if user.is_anonymous() { None } else { Some(entered(&state, &plane)?) };
         held.clone_from(&pass);
+        let user = impersonated(&state.registry, plane.id, user, request.headers()).await?;
         let prefix = prefix(request.uri().path(), &route);
         let context = Arc::new(RequestContext::new(plane, user));
         let (parts, body) = request.into_parts();
@@ -212,10 +216,18 @@ fn prefix(path: &str, route: &Route) -> String {
     }
 }
 
-fn host(request: &http::Request<Incoming>) -> String {
-    let named = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
-    let authority = request.uri().authority().map(http::uri::Authority::as_str);
-    authority.or(named).unwrap_or_default().to_ascii_lowercase()
+/// The one host name a request is for: what the request line or `:authority` says, and the `Host` header. Whoever
+/// stands between us and the client may go by either, so they must not say two things.
+fn host(request: &http::Request<Incoming>) -> Result<String, Status> {
+    let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+    let headers = request.headers().get_all(header::HOST).iter().map(HeaderValue::as_bytes);
+    let mut names = authority.into_iter().chain(headers);
+    let first = names.next().unwrap_or_default();
+    if names.any(|name| !name.eq_ignore_ascii_case(first)) {
+        return Err(Status::bad_request("the request names more than one host"));
+    }
+    let name = std::str::from_utf8(first).map_err(|_| Status::bad_request("the host name is no text"))?;
+    Ok(name.to_ascii_lowercase())
 }
 
 /// The client's id for the request, or one of ours.

@@ -11,11 +11,11 @@ mod duration;
 mod gather;
 mod handler;
 mod health;
+mod impersonate;
 mod limits;
 mod list_answer;
 mod list_layout;
 mod metrics;
-mod negotiate;
 mod openapi;
 mod patient;
 mod present;
@@ -26,6 +26,7 @@ mod table;
 mod transfer;
 
 pub mod chain;
+pub mod negotiate;
 pub mod pki;
 pub mod route;
 
