@@ -12,6 +12,7 @@ pub mod decode;
 pub mod definition;
 pub mod delete;
 pub mod list;
+pub mod listing;
 pub mod planes;
 pub mod registry;
 pub mod selection;

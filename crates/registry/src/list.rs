@@ -9,6 +9,7 @@ use polder_store::{ListQuery, ObjectName, Plane, ReadError, Remaining, StoredObj
 
 use crate::context::{Query, RequestContext, invalid_options};
 use crate::definition::Target;
+use crate::listing::{Listing, Source};
 use crate::registry::Registry;
 use crate::selection::Selection;
 use crate::status::read_failed;
@@ -137,6 +138,30 @@ impl Registry {
         self.list_unchecked(context, target, options).await
     }
 
+    /// The same, read page by page: for answers, which may be of any length.
+    pub async fn listing(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        options: &ListOptions,
+    ) -> Result<Listing, Status> {
+        self.authorize(context, "list", target).await?;
+        let plane = &context.plane;
+        let query = self.list_query(plane, target, options).await?;
+        let (after, continued) = (query.after.clone(), options.continue_token.is_some());
+        // Part of a list is no name: a list by name has a field selector.
+        let source = Source::new(&self.store, plane, &options.selection, &SmolStr::default(), query);
+        let begun = source.begin(options.limit).await.map_err(|error| match error {
+            ReadError::Compacted { .. } if continued => expired_token(after.as_ref(), target),
+            error => read_failed(plane, error),
+        })?;
+        let resource_version = plane.resource_version(begun.revision);
+        let continue_token =
+            begun.cut.as_ref().map(|cut| token(&cut.last, target, resource_version, cut.remaining));
+        let remaining = begun.cut.and_then(|cut| cut.remaining);
+        Ok(Listing { resource_version, continue_token, remaining, objects: begun.objects })
+    }
+
     /// A list for somebody whose right to it has been checked.
     pub(crate) async fn list_unchecked(
         &self,
@@ -145,14 +170,35 @@ impl Registry {
         options: &ListOptions,
     ) -> Result<ListAnswer, Status> {
         let plane = &context.plane;
+        let mut query = self.list_query(plane, target, options).await?;
+        (query.limit, query.filter) = (options.limit, options.selection.filter());
+        let continued = options.continue_token.is_some();
+        let after = query.after.clone();
+        let page = self.store.list(plane, query).await.map_err(|error| match error {
+            ReadError::Compacted { .. } if continued => expired_token(after.as_ref(), target),
+            error => read_failed(plane, error),
+        })?;
+        let resource_version = plane.resource_version(page.revision);
+        let last = page.objects.last().filter(|_| page.more);
+        let continue_token = last.map(|last| token(&last.name, target, resource_version, page.remaining));
+        Ok(ListAnswer { objects: page.objects, resource_version, continue_token, remaining: page.remaining })
+    }
+
+    /// Which state is listed and where in it to begin; waits for a state that is about to come.
+    async fn list_query(
+        &self,
+        plane: &Plane,
+        target: &Target,
+        options: &ListOptions,
+    ) -> Result<ListQuery, Status> {
         let namespace = (!target.namespace.is_empty()).then(|| target.namespace.clone());
         let mut query = ListQuery {
             resource: target.definition.resource_id,
             namespace,
             after: None,
             at: None,
-            limit: options.limit,
-            filter: options.selection.filter(),
+            limit: 0,
+            filter: None,
             remaining: Remaining::Count,
         };
         if let Some(token) = &options.continue_token {
@@ -174,16 +220,7 @@ impl Registry {
             }
             VersionWanted::NotOlderThan(version) => self.wait_for(plane, version).await?,
         }
-        let continued = options.continue_token.is_some();
-        let after = query.after.clone();
-        let page = self.store.list(plane, query).await.map_err(|error| match error {
-            ReadError::Compacted { .. } if continued => expired_token(after.as_ref(), target),
-            error => read_failed(plane, error),
-        })?;
-        let resource_version = plane.resource_version(page.revision);
-        let last = page.objects.last().filter(|_| page.more);
-        let continue_token = last.map(|last| token(&last.name, target, resource_version, page.remaining));
-        Ok(ListAnswer { objects: page.objects, resource_version, continue_token, remaining: page.remaining })
+        Ok(query)
     }
 
     /// Waits a moment for a version that other readers may have seen already.

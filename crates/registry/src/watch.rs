@@ -9,6 +9,7 @@ use polder_store::{Event, ListQuery, Revision, StoredObject, Watch, WatchError, 
 use crate::context::{Query, RequestContext, invalid_options};
 use crate::definition::Target;
 use crate::list::{integer, resource_version};
+use crate::listing::{Objects, Source};
 use crate::registry::Registry;
 use crate::selection::Selection;
 use crate::status::{read_failed, too_old};
@@ -107,7 +108,10 @@ pub struct ClientWatch {
     selection: Arc<Selection>,
     pub bookmarks: bool,
     pub timeout: Duration,
-    initial: std::vec::IntoIter<Arc<StoredObject>>,
+    /// What there was when the watch began, as far as it has not been told: a page of it in hand, the rest to be
+    /// read when its turn comes.
+    initial: Option<Objects>,
+    initial_page: std::vec::IntoIter<Arc<StoredObject>>,
     initial_end: Option<u64>,
     watch: Result<Watch, Option<Box<Status>>>,
     /// Changes told so far; a bookmark that would say nothing new is not sent.
@@ -126,18 +130,17 @@ impl Registry {
         let plane = &context.plane;
         let resource = target.definition.resource_id;
         let scope = WatchScope::Collection(plane.id, resource);
-        let mut initial = Vec::new();
-        let mut initial_end = None;
+        let (mut initial, mut initial_end) = (None, None);
         let after = match options.start {
             Start::Snapshot { not_older_than, end_bookmark } => {
                 self.wait_for(plane, not_older_than).await?;
                 let namespace = (!target.namespace.is_empty()).then(|| target.namespace.clone());
-                let filter = options.selection.filter();
-                let query = ListQuery { namespace, filter, ..ListQuery::all(resource) };
-                let page = self.store.list(plane, query).await.map_err(|error| read_failed(plane, error))?;
-                initial_end = end_bookmark.then(|| plane.resource_version(page.revision));
-                initial = page.objects;
-                page.revision
+                let query = ListQuery { namespace, ..ListQuery::all(resource) };
+                let source = Source::new(&self.store, plane, &options.selection, &target.name, query);
+                let begun = source.begin(0).await.map_err(|error| read_failed(plane, error))?;
+                initial_end = end_bookmark.then(|| plane.resource_version(begun.revision));
+                initial = Some(begun.objects);
+                begun.revision
             }
             Start::After(version) => {
                 self.wait_for(plane, version).await?;
@@ -145,9 +148,6 @@ impl Registry {
             }
             Start::Now => self.store.current(),
         };
-        if !target.name.is_empty() {
-            initial.retain(|object| object.name.name == target.name);
-        }
         let watch = match self.store.watch(scope, after) {
             Ok(watch) => Ok(watch),
             Err(WatchError::Compacted { compacted }) => Err(Some(Box::new(too_old(plane, after, compacted)))),
@@ -159,7 +159,8 @@ impl Registry {
             selection: options.selection.clone(),
             bookmarks: options.bookmarks,
             timeout: options.timeout,
-            initial: initial.into_iter(),
+            initial,
+            initial_page: Vec::new().into_iter(),
             initial_end,
             watch,
             last_bookmark: context.plane.resource_version(after),
@@ -175,7 +176,10 @@ impl ClientWatch {
 
     /// The next thing to tell, if it is here already.
     pub fn ready(&mut self) -> Option<WatchItem> {
-        if let Some(item) = self.initial() {
+        if self.initial.is_some() {
+            return self.initial_ready();
+        }
+        if let Some(item) = self.initial_ended() {
             return Some(item);
         }
         loop {
@@ -186,21 +190,41 @@ impl ClientWatch {
         }
     }
 
-    /// What there was when the watch began.
-    fn initial(&mut self) -> Option<WatchItem> {
-        if let Some(object) = self.initial.next() {
-            let version = self.context.plane.resource_version(object.revision);
-            return Some(WatchItem::Object { change: ObjectChange::Added, object, version, event: None });
-        }
-        // What was sent is let go of: a watch lives long.
-        self.initial = Vec::new().into_iter();
+    /// The next of what there was when the watch began, if it is in hand.
+    fn initial_ready(&mut self) -> Option<WatchItem> {
+        let object = self.initial_page.next()?;
+        let version = self.context.plane.resource_version(object.revision);
+        Some(WatchItem::Object { change: ObjectChange::Added, object, version, event: None })
+    }
+
+    fn initial_ended(&mut self) -> Option<WatchItem> {
         let version = self.initial_end.take()?;
         Some(WatchItem::Bookmark { version, initial_end: true })
     }
 
+    /// The next of what there was when the watch began; reads on when nothing is in hand.
+    async fn initial(&mut self) -> Option<WatchItem> {
+        loop {
+            if let Some(item) = self.initial_ready() {
+                return Some(item);
+            }
+            let Some(objects) = &mut self.initial else { break };
+            match objects.page().await {
+                Ok(page) if page.is_empty() => self.initial = None,
+                Ok(page) => self.initial_page = page.into_iter(),
+                Err(status) => {
+                    // The client was so slow that the state it was being told is forgotten: it must start over.
+                    (self.initial, self.initial_end, self.watch) = (None, None, Err(None));
+                    return Some(WatchItem::Error(Box::new(status)));
+                }
+            }
+        }
+        self.initial_ended()
+    }
+
     /// The next thing to tell; `None` when the watch has ended. Safe to cancel.
     pub async fn next(&mut self) -> Option<WatchItem> {
-        if let Some(item) = self.initial() {
+        if let Some(item) = self.initial().await {
             return Some(item);
         }
         loop {
@@ -236,7 +260,7 @@ impl ClientWatch {
     pub fn bookmark(&mut self) -> Option<WatchItem> {
         let progress = self.watch.as_mut().ok()?.progress()?;
         let version = self.context.plane.resource_version(progress);
-        if !self.bookmarks || self.initial.len() > 0 || version <= self.last_bookmark {
+        if !self.bookmarks || self.initial.is_some() || version <= self.last_bookmark {
             return None;
         }
         self.last_bookmark = version;

@@ -16,7 +16,7 @@ use crate::protobuf;
 pub(crate) type Answer = Response<AnswerBody>;
 
 /// Smaller answers are sent as they are.
-const GZIP_BYTES_MIN: usize = 128 * 1024;
+pub(crate) const GZIP_BYTES_MIN: usize = 128 * 1024;
 
 /// How this client wants its answers, beside their content.
 #[derive(Clone, Copy, Debug)]
@@ -38,11 +38,6 @@ impl Style {
         };
         Style { media, pretty, gzip }
     }
-
-    /// JSON as it is stored: nothing to rewrite, nothing to compress.
-    pub(crate) fn is_plain(self) -> bool {
-        self.media == Media::Json && !self.pretty && !self.gzip
-    }
 }
 
 /// An answer that is already written: as a message, or else as a JSON document without its final line break.
@@ -61,16 +56,29 @@ pub(crate) fn written(code: StatusCode, mut bytes: Vec<u8>, style: Style) -> Ans
         }
         Media::Protobuf => {}
     }
-    let mut answer = Response::new(AnswerBody::empty());
-    *answer.status_mut() = code;
-    let headers = answer.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(style.media.content_type()));
-    if style.gzip && bytes.len() > GZIP_BYTES_MIN {
+    whole(code, bytes, style)
+}
+
+/// An answer that is written to the last byte.
+pub(crate) fn whole(code: StatusCode, mut bytes: Vec<u8>, style: Style) -> Answer {
+    let zipped = style.gzip && bytes.len() > GZIP_BYTES_MIN;
+    if zipped {
         bytes = gzip(&bytes);
+    }
+    let mut answer = with_body(AnswerBody::whole(bytes), style.media, zipped);
+    *answer.status_mut() = code;
+    answer
+}
+
+/// An answer whose body is as it should be.
+pub(crate) fn with_body(body: AnswerBody, media: Media, zipped: bool) -> Answer {
+    let mut answer = Response::new(body);
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media.content_type()));
+    if zipped {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     }
-    *answer.body_mut() = AnswerBody::whole(bytes);
     answer
 }
 
@@ -117,7 +125,7 @@ pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// JSON with two spaces a level, as Go indents it.
-fn write_pretty(value: &Value, depth: usize, out: &mut Vec<u8>) {
+pub(crate) fn write_pretty(value: &Value, depth: usize, out: &mut Vec<u8>) {
     let indent = |depth: usize, out: &mut Vec<u8>| {
         out.push(b'\n');
         out.extend(std::iter::repeat_n(b' ', depth * 2));

@@ -1,6 +1,5 @@
 //! Bodies: bounded ones in, whole ones or streams out.
 
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,6 +11,9 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use parking_lot::Mutex;
 use polder_model::Status;
+use tokio::time::Instant;
+
+use crate::limits::{Pass, Weight};
 
 /// What a request body may weigh, as upstream has it.
 pub(crate) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
@@ -33,45 +35,99 @@ pub(crate) async fn read(body: hyper::body::Incoming) -> Result<Bytes, Status> {
     }
 }
 
-/// Makes the next piece of a streamed body.
-type Polled = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + Send>;
+/// An answer that cannot be finished: the connection says so by breaking off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the answer broke off")]
+pub(crate) struct BrokenOff;
 
-/// A response body: one piece, or pieces as they come.
-pub(crate) enum AnswerBody {
+/// Makes the next piece of a streamed body.
+type Polled = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> + Send>;
+
+/// A response body: one piece, or pieces as they come. Holds the request's place while it is there.
+pub(crate) struct AnswerBody {
+    content: Content,
+    pass: Option<Pass>,
+    deadline: Option<Instant>,
+}
+
+enum Content {
+    /// Made for this answer.
     Whole(Option<Bytes>),
+    /// Kept anyway, for many answers.
+    Shared(Option<Bytes>),
     /// Polled only while the client takes pieces.
-    Stream(Polled),
+    Stream { next: Polled, weight: Option<Weight> },
 }
 
 impl AnswerBody {
     pub(crate) fn empty() -> AnswerBody {
-        AnswerBody::Whole(None)
+        AnswerBody { content: Content::Whole(None), pass: None, deadline: None }
     }
 
     pub(crate) fn whole(bytes: impl Into<Bytes>) -> AnswerBody {
-        AnswerBody::Whole(Some(bytes.into()))
+        AnswerBody { content: Content::Whole(Some(bytes.into())), pass: None, deadline: None }
+    }
+
+    /// A document that stays in memory whoever asks for it.
+    pub(crate) fn shared(bytes: Bytes) -> AnswerBody {
+        AnswerBody { content: Content::Shared(Some(bytes)), pass: None, deadline: None }
     }
 
     /// Pieces as an async function gives them away; the body ends when it returns.
     pub(crate) fn stream<R>(write: impl FnOnce(Pieces) -> R) -> AnswerBody
     where
-        R: Future<Output = ()> + Send + 'static,
+        R: Future<Output = Result<(), BrokenOff>> + Send + 'static,
     {
-        let pieces = Pieces::default();
-        let mut writing = Box::pin(write(Pieces(pieces.0.clone())));
-        let mut ended = false;
-        AnswerBody::Stream(Box::new(move |context| {
-            if ended {
-                return Poll::Ready(None);
-            }
-            ended = writing.as_mut().poll(context).is_ready();
-            match pieces.0.lock().take() {
-                Some(piece) => Poll::Ready(Some(piece)),
-                None if ended => Poll::Ready(None),
-                None => Poll::Pending,
-            }
-        }))
+        AnswerBody {
+            content: Content::Stream { next: polled(write), weight: Some(Weight::Counted) },
+            pass: None,
+            deadline: None,
+        }
     }
+
+    /// The same for pieces that are shared by many answers.
+    pub(crate) fn shared_stream<R>(write: impl FnOnce(Pieces) -> R) -> AnswerBody
+    where
+        R: Future<Output = Result<(), BrokenOff>> + Send + 'static,
+    {
+        AnswerBody {
+            content: Content::Stream { next: polled(write), weight: None },
+            pass: None,
+            deadline: None,
+        }
+    }
+
+    /// Holds a place until everything has been sent or the client is gone.
+    pub(crate) fn hold(&mut self, pass: Pass) {
+        self.pass = Some(pass);
+    }
+
+    /// Says by when everything must have been sent.
+    pub(crate) fn end_at(&mut self, deadline: Instant) {
+        self.deadline = Some(deadline);
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+}
+
+fn polled<R>(write: impl FnOnce(Pieces) -> R) -> Polled
+where
+    R: Future<Output = Result<(), BrokenOff>> + Send + 'static,
+{
+    let pieces = Pieces::default();
+    let mut writing = Box::pin(write(Pieces(pieces.0.clone())));
+    let mut outcome = Poll::Pending;
+    Box::new(move |context| {
+        if outcome.is_pending() {
+            outcome = writing.as_mut().poll(context);
+        }
+        if let Some(piece) = pieces.0.lock().take() {
+            return Poll::Ready(Some(Ok(piece)));
+        }
+        outcome.map(|outcome| outcome.err().map(Err))
+    })
 }
 
 /// Where the writer of a stream puts its pieces, one at a time.
@@ -90,27 +146,41 @@ impl Pieces {
 
 impl Body for AnswerBody {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BrokenOff;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let piece = match self.get_mut() {
-            AnswerBody::Whole(bytes) => Poll::Ready(bytes.take()),
-            AnswerBody::Stream(next) => next(context),
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        let AnswerBody { content, pass, .. } = self.get_mut();
+        let (piece, carried) = match content {
+            Content::Whole(bytes) => (Poll::Ready(bytes.take().map(Ok)), Some(Weight::Counted)),
+            Content::Shared(bytes) => (Poll::Ready(bytes.take().map(Ok)), Some(Weight::Nothing)),
+            Content::Stream { next, weight } => (next(context), *weight),
         };
-        piece.map(|piece| piece.map(|bytes| Ok(Frame::data(bytes))))
+        piece.map(|piece| {
+            let bytes = match piece? {
+                Ok(bytes) => bytes,
+                Err(error) => return Some(Err(error)),
+            };
+            let bytes = match (pass, carried) {
+                (Some(pass), Some(weight)) => pass.carry(bytes, weight),
+                _ => bytes,
+            };
+            Some(Ok(Frame::data(bytes)))
+        })
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, AnswerBody::Whole(None))
+        matches!(self.content, Content::Whole(None) | Content::Shared(None))
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            AnswerBody::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            AnswerBody::Stream(_) => SizeHint::default(),
+        match &self.content {
+            Content::Whole(bytes) | Content::Shared(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64)
+            }
+            Content::Stream { .. } => SizeHint::default(),
         }
     }
 }

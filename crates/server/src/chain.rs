@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use http::header::{self, HeaderValue};
@@ -16,13 +16,21 @@ use polder_model::{GroupResource, PlaneId, Status};
 use polder_registry::status::plane_not_found;
 use polder_registry::{Query, RequestContext};
 use polder_store::Plane;
+use tokio::time::Instant;
 
 use crate::State;
 use crate::answer::{self, Answer};
-use crate::handler::{Call, failure_style, verb};
+use crate::duration::parse_duration;
+use crate::handler::{Call, failure_style, is_long_running, verb};
+use crate::impersonate::impersonated;
 use crate::limits::Pass;
 use crate::route::{Request, Route, parse_query};
 use crate::turns::Lane;
+
+/// An ordinary request takes no longer than this, as upstream has it.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// As good as forever.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What the connection knows about its other end.
 #[derive(Debug, Default)]
@@ -43,12 +51,16 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
     let style = failure_style(request.headers());
     let query = Query::new(parse_query(request.uri().query().unwrap_or_default()));
     let host = host(&request);
-    let route = Route::parse(request.uri().path(), &host, &state.base_domains);
+    let route = host.and_then(|host| {
+        Route::parse(request.uri().path(), &host, &state.base_domains).map_err(|_| Status::path_not_found())
+    });
     let label = route.as_ref().map_or("OTHER", |route| verb(request.method(), route, &query));
+    let (mut held, mut end) = (None, Some(started + PATIENCE));
 
     let outcome = async {
         drained(&state)?;
-        let route = route.map_err(|_| Status::path_not_found())?;
+        let route = route?;
+        end = patience(&route, &query)?.map(|patience| started + patience);
         let user = authenticated(&state, &peer, request.headers())?;
         if user.is_anonymous() && !is_public_path(&route.path()) {
             return Err(stranger(&user, &route, request.method(), &query));
@@ -57,6 +69,8 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
         peer.lane.set(plane.id);
         // Nobody in particular can do nothing in particular, so nothing of a plane's share is spent on it.
         let pass = if user.is_anonymous() { None } else { Some(entered(&state, &plane)?) };
+        held.clone_from(&pass);
+        let user = impersonated(&state.registry, plane.id, user, request.headers()).await?;
         let prefix = prefix(request.uri().path(), &route);
         let context = Arc::new(RequestContext::new(plane, user));
         let (parts, body) = request.into_parts();
@@ -69,18 +83,26 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
             query,
             body: Some(body),
             pass,
+            deadline: end.unwrap_or(started + LONGEST),
             prefix,
         };
-        let finished = if call.is_write() {
-            // In a task of its own, so that a write and what follows from it run to the end though the client hangs up.
-            let lane = Arc::new(Lane::of(context.plane.id));
-            let task = state.registry.tasks.spawn(state.turns.share(lane, call.answer()));
-            task.await.map_err(|_| ())
-        } else {
-            AssertUnwindSafe(call.answer()).catch_unwind().await.map_err(|_| ())
+        let (deadline, is_write) = (call.deadline, call.is_write());
+        let outcome = async {
+            if is_write {
+                // In a task of its own, so that a write and what follows from it run to the end though the client
+                // hangs up or its time is over.
+                let lane = Arc::new(Lane::of(context.plane.id));
+                let task = state.registry.tasks.spawn(state.turns.share(lane, call.answer()));
+                task.await.map_err(|_| ())
+            } else {
+                AssertUnwindSafe(call.answer()).catch_unwind().await.map_err(|_| ())
+            }
         };
-        let outcome = finished
-            .unwrap_or_else(|()| Err(Status::internal("the request failed; the server's log says why")));
+        let outcome = match tokio::time::timeout_at(deadline, outcome).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(())) => Err(Status::internal("the request failed; the server's log says why")),
+            Err(_) => Err(Status::timeout("Timeout: request did not complete within the allotted timeout")),
+        };
         if let Err(status) = &outcome
             && status.code == StatusCode::INTERNAL_SERVER_ERROR.as_u16()
         {
@@ -96,8 +118,27 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
     let headers = answer.headers_mut();
     headers.insert("Audit-Id", audit_id);
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    if let Some(pass) = held {
+        answer.body_mut().hold(pass);
+    }
+    if let Some(end) = end {
+        answer.body_mut().end_at(end);
+    }
     state.metrics.answered(label, answer.status().as_u16(), started.elapsed());
     answer
+}
+
+/// How long a request may take: what the client says, but not more than we say. `None` for watches and streams.
+fn patience(route: &Route, query: &Query) -> Result<Option<Duration>, Status> {
+    if is_long_running(route, query) {
+        return Ok(None);
+    }
+    let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(Some(PATIENCE)) };
+    let given = parse_duration(text).map_err(|error| {
+        Status::bad_request(format!("invalid timeout specified in the request URL - {error}"))
+    })?;
+    // Nothing, or less, means no limit of the client's own.
+    Ok(Some(given.filter(|given| !given.is_zero()).map_or(PATIENCE, |given| given.min(PATIENCE))))
 }
 
 /// A server that is going away takes nothing new.
@@ -189,10 +230,18 @@ fn prefix(path: &str, route: &Route) -> String {
     }
 }
 
-fn host(request: &http::Request<Incoming>) -> String {
-    let named = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
-    let authority = request.uri().authority().map(http::uri::Authority::as_str);
-    authority.or(named).unwrap_or_default().to_ascii_lowercase()
+/// The one host name a request is for: what the request line or `:authority` says, and the `Host` header. Whoever
+/// stands between us and the client may go by either, so they must not say two things.
+fn host(request: &http::Request<Incoming>) -> Result<String, Status> {
+    let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+    let headers = request.headers().get_all(header::HOST).iter().map(HeaderValue::as_bytes);
+    let mut names = authority.into_iter().chain(headers);
+    let first = names.next().unwrap_or_default();
+    if names.any(|name| !name.eq_ignore_ascii_case(first)) {
+        return Err(Status::bad_request("the request names more than one host"));
+    }
+    let name = std::str::from_utf8(first).map_err(|_| Status::bad_request("the host name is no text"))?;
+    Ok(name.to_ascii_lowercase())
 }
 
 /// The client's id for the request, or one of ours.

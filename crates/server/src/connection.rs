@@ -10,6 +10,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use polder_auth::authn::Credentials;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +21,7 @@ use crate::State;
 use crate::chain::{self, Peer};
 use crate::drive::{DriveError, Requests, drive};
 use crate::gather::gather;
+use crate::patient::Patient;
 use crate::pki::PkiError;
 use crate::turns::Lane;
 
@@ -28,6 +31,17 @@ const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
 /// Watches a client may have open on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 1_000;
+/// A client that takes nothing of what it is sent for so long is dropped.
+const SEND_PATIENCE: Duration = Duration::from_secs(60);
+/// Connections at a time; more are turned away before anything is spent on them.
+const CONNECTIONS_MAX: usize = 100_000;
+/// A connection that nothing was asked on for this long, or at most twice as long, is closed. Upstream does so after
+/// 90 seconds.
+const IDLE_CHECK_EVERY: Duration = Duration::from_secs(60);
+/// A request's head may weigh this much.
+const HEAD_BYTES_MAX: u32 = 64 * 1024;
+/// What is made for a client before it has taken what was made earlier.
+const SEND_BYTES_MAX: usize = 128 * 1024;
 /// How long requests in flight may take to finish when the server stops.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -66,6 +80,7 @@ impl Server {
         let acceptor = TlsAcceptor::from(Arc::new(state.pki.tls()?));
         let connections = TaskTracker::new();
         let closing = CancellationToken::new();
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut sweep = tokio::time::interval(Duration::from_secs(10));
         let stopped = async {
             stop.cancelled().await;
@@ -80,10 +95,14 @@ impl Server {
                 _ = sweep.tick() => state.gates.sweep(),
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => {
+                        let Ok(place) = places.clone().try_acquire_owned() else { continue };
                         let lane = Arc::new(Lane::default());
                         let (acceptor, closing) = (acceptor.clone(), closing.clone());
                         let own = connection(acceptor, stream, state.clone(), lane.clone(), closing);
-                        connections.spawn(state.turns.share(lane, own));
+                        connections.spawn(state.turns.share(lane, async move {
+                            own.await;
+                            drop(place);
+                        }));
                     }
                     Err(error) => {
                         // Out of file descriptors, most likely: wait for some to close.
@@ -112,7 +131,8 @@ async fn connection(
     closing: CancellationToken,
 ) {
     stream.set_nodelay(true).ok();
-    let handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream));
+    let handshake =
+        tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(Patient::new(stream, SEND_PATIENCE)));
     let Ok(Ok(stream)) = handshake.await else { return };
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
@@ -134,7 +154,7 @@ async fn connection(
 }
 
 async fn serve_http1(
-    stream: TlsStream<TcpStream>,
+    stream: TlsStream<Patient<TcpStream>>,
     state: Arc<State>,
     peer: Arc<Peer>,
     closing: CancellationToken,
@@ -144,7 +164,7 @@ async fn serve_http1(
         async move { Ok::<_, std::convert::Infallible>(chain::serve(state, peer, request).await) }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE);
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE).max_buf_size(HEAD_BYTES_MAX as usize);
     let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     tokio::pin!(connection);
     tokio::select! {
@@ -155,31 +175,44 @@ async fn serve_http1(
 }
 
 async fn serve_http2(
-    stream: TlsStream<TcpStream>,
+    stream: TlsStream<Patient<TcpStream>>,
     state: Arc<State>,
     peer: Arc<Peer>,
     closing: CancellationToken,
 ) -> Result<(), DriveError> {
-    let service = service_fn(move |request| {
-        let (state, peer) = (state.clone(), peer.clone());
-        async move { Ok::<_, std::convert::Infallible>(chain::serve(state, peer, request).await) }
-    });
     let mut requests = Requests::default();
+    let allowance = requests.allowance();
+    let service = service_fn(move |request| {
+        let (state, peer, allowance) = (state.clone(), peer.clone(), allowance.clone());
+        async move {
+            let answer = chain::serve(state, peer, request).await;
+            allowance.set(answer.body().deadline());
+            Ok::<_, std::convert::Infallible>(answer)
+        }
+    });
     let mut builder = http2::Builder::new(requests.inbox());
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
         .initial_stream_window_size(256 * 1024)
         .initial_connection_window_size(1024 * 1024)
-        .max_header_list_size(64 * 1024)
+        .max_header_list_size(HEAD_BYTES_MAX)
+        .max_send_buf_size(SEND_BYTES_MAX)
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20));
     let (gathering, gather) = gather(stream);
     let connection = builder.serve_connection(TokioIo::new(gathering), service);
     tokio::pin!(connection);
-    tokio::select! {
-        outcome = drive(connection.as_mut(), &mut requests, &gather) => return outcome,
-        () = closing.cancelled() => connection.as_mut().graceful_shutdown(),
+    let mut idle_check =
+        tokio::time::interval_at(tokio::time::Instant::now() + IDLE_CHECK_EVERY, IDLE_CHECK_EVERY);
+    idle_check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            outcome = drive(connection.as_mut(), &mut requests, &gather) => return outcome,
+            () = closing.cancelled() => break,
+            _ = idle_check.tick() => if requests.is_idle() { break },
+        }
     }
+    connection.as_mut().graceful_shutdown();
     drive(connection, &mut requests, &gather).await
 }

@@ -54,7 +54,7 @@ pub(crate) fn aggregated(catalog: &Catalog, core: bool, if_none_match: Option<&s
     }
     let content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    *answer.body_mut() = AnswerBody::whole(document.json.clone());
+    *answer.body_mut() = AnswerBody::shared(document.json.clone());
     answer
 }
 

@@ -17,6 +17,7 @@ use futures_util::stream::{FuturesUnordered, Stream};
 use hyper::rt::Executor;
 use parking_lot::Mutex;
 use tokio::io::AsyncWrite;
+use tokio::time::{Instant, Sleep};
 
 use crate::gather::Gather;
 
@@ -37,24 +38,52 @@ pub(crate) enum DriveError {
 }
 
 /// One request being answered.
-struct Work(Pin<Box<dyn Future<Output = ()> + Send>>);
+struct Work {
+    future: Pin<Box<dyn Future<Output = ()> + Send>>,
+    allowance: Allowance,
+    /// Ends the request, though its client has not taken the answer.
+    end: Option<Pin<Box<Sleep>>>,
+}
+
+/// Until when the request that is being polled may take: an answer says so to whoever polls it. A client that takes
+/// no data keeps hyper from asking for more, so the answer itself could not notice the time.
+#[derive(Clone, Default)]
+pub(crate) struct Allowance(Arc<Mutex<Option<Instant>>>);
+
+impl Allowance {
+    pub(crate) fn set(&self, until: Option<Instant>) {
+        *self.0.lock() = until;
+    }
+}
 
 impl Future for Work {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         // A request that panics ends as if it were done; the others of its connection go on.
-        catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(context))).unwrap_or(Poll::Ready(()))
+        let polled = catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(context)));
+        let until = self.allowance.0.lock().take();
+        if polled.unwrap_or(Poll::Ready(())).is_ready() {
+            return Poll::Ready(());
+        }
+        if let Some(until) = until {
+            self.end = Some(Box::pin(tokio::time::sleep_until(until)));
+        }
+        self.end.as_mut().map_or(Poll::Pending, |end| end.as_mut().poll(context))
     }
 }
 
 /// Where the connection puts requests that have arrived.
 #[derive(Clone, Default)]
-pub(crate) struct Inbox(Arc<Mutex<VecDeque<Work>>>);
+pub(crate) struct Inbox {
+    arrived: Arc<Mutex<VecDeque<Work>>>,
+    allowance: Allowance,
+}
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Inbox {
     fn execute(&self, work: F) {
-        self.0.lock().push_back(Work(Box::pin(work)));
+        let work = Work { future: Box::pin(work), allowance: self.allowance.clone(), end: None };
+        self.arrived.lock().push_back(work);
     }
 }
 
@@ -63,12 +92,23 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Inbox {
 pub(crate) struct Requests {
     inbox: Inbox,
     waiting: FuturesUnordered<Work>,
+    busy: bool,
 }
 
 impl Requests {
     /// What to give to the connection as its executor.
     pub(crate) fn inbox(&self) -> Inbox {
         self.inbox.clone()
+    }
+
+    /// Where an answer says until when it may take.
+    pub(crate) fn allowance(&self) -> Allowance {
+        self.inbox.allowance.clone()
+    }
+
+    /// Whether nothing is being answered, and nothing was since this was last asked.
+    pub(crate) fn is_idle(&mut self) -> bool {
+        !std::mem::take(&mut self.busy) && self.waiting.is_empty()
     }
 
     /// Goes on with requests that have been waiting for something.
@@ -81,12 +121,13 @@ impl Requests {
     fn start(&mut self, max: usize, context: &mut Context<'_>) -> usize {
         let mut count = 0;
         while count < max {
-            let Some(mut work) = self.inbox.0.lock().pop_front() else { break };
+            let Some(mut work) = self.inbox.arrived.lock().pop_front() else { break };
             if Pin::new(&mut work).poll(context).is_pending() {
                 self.waiting.push(work);
             }
             count += 1;
         }
+        self.busy |= count > 0;
         count
     }
 }

@@ -10,15 +10,16 @@ use polder_model::{GroupKind, PlaneId, Status, Value, json, value};
 use polder_registry::context::WriteOptions;
 use polder_registry::decode::Document;
 use polder_registry::delete::{DeleteAnswer, DeleteOptions};
-use polder_registry::list::{ListAnswer, ListOptions};
+use polder_registry::list::ListOptions;
+use polder_registry::listing::{Listing, Objects};
 use polder_registry::watch::WatchOptions;
 use polder_registry::write::PatchKind;
-use polder_registry::{Query, RequestContext, Target};
+use polder_registry::{Answered, Query, RequestContext, Target};
 
 use crate::answer::{self, Answer, Style};
 use crate::body;
 use crate::limits::Pass;
-use crate::long_list;
+use crate::list_answer;
 use crate::negotiate::{self, Form, Media, Messages};
 use crate::present::Presenter;
 use crate::route::{Request, ResourcePath, Route};
@@ -28,8 +29,6 @@ use crate::{State, discovery, openapi, protobuf};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
-/// Lists longer than this are written piece by piece.
-const LONG_LIST_LEN: usize = 200;
 
 /// A request past routing, authentication and limits.
 pub(crate) struct Call {
@@ -41,8 +40,10 @@ pub(crate) struct Call {
     pub(crate) query: Query,
     /// Taken by whoever reads it.
     pub(crate) body: Option<hyper::body::Incoming>,
-    /// The place this request holds; a watch changes it for another.
+    /// The place this request holds.
     pub(crate) pass: Option<Pass>,
+    /// When an ordinary request must have been answered.
+    pub(crate) deadline: tokio::time::Instant,
     /// What clients put in front of paths in this plane.
     pub(crate) prefix: String,
 }
@@ -214,6 +215,9 @@ impl Call {
         polder_registry::write::check_verb(&target, "get")?;
         let version = self.query.get("resourceVersion").unwrap_or_default();
         let found = self.state.registry.get(&self.context, &target, version).await?;
+        if let (Some(pass), Answered::Stored(stored)) = (&self.pass, &found.body) {
+            pass.check_room(&self.context.plane, stored.record.len())?;
+        }
         let bytes = self.presenter(&target, form, style)?.object(found.body)?;
         Ok(answer::written(StatusCode::OK, bytes, style))
     }
@@ -222,27 +226,20 @@ impl Call {
         let (style, form) = self.negotiated(&target)?;
         polder_registry::write::check_verb(&target, "list")?;
         let options = ListOptions::from_query(&self.query, &target)?;
-        let found = self.state.registry.list(&self.context, &target, &options).await?;
-        let copied =
-            form == Form::Whole && style.is_plain() && self.state.registry.copies(&self.context, &target);
-        if copied && found.objects.len() > LONG_LIST_LEN {
-            return Ok(long_list::answer(self, target, found));
-        }
-        let bytes = self.presenter(&target, form, style)?.list(&found)?;
-        Ok(answer::written(StatusCode::OK, bytes, style))
+        let list = self.state.registry.listing(&self.context, &target, &options).await?;
+        list_answer::answer(self, target, form, style, list).await
     }
 
-    async fn watch(mut self, target: Target) -> Result<Answer, Status> {
+    async fn watch(self, target: Target) -> Result<Answer, Status> {
         let (style, form) = self.negotiated(&target)?;
         let options = WatchOptions::from_query(&self.query, &target)?;
         let include = IncludeObject::parse(self.query.get("includeObject"))?;
+        // Before anything is read: whoever may have no more watches may not make us read for them either.
+        if let Some(pass) = &self.pass {
+            pass.become_watch(&self.context.plane, &self.state.registry.options.default_limits)?;
+        }
         let watch = self.state.registry.watch(self.context.clone(), &target, &options).await?;
-        let default = &self.state.registry.options.default_limits;
-        let pass = match self.pass.take() {
-            Some(pass) => Some(self.state.gates.become_watch(pass, &self.context.plane, default)?),
-            None => None,
-        };
-        Ok(stream::answer(self.state.clone(), watch, style.media, form, include, pass))
+        Ok(stream::answer(self.state.clone(), watch, style.media, form, include))
     }
 
     async fn create(mut self, target: Target) -> Result<Answer, Status> {
@@ -307,9 +304,9 @@ impl Call {
         let registry = &self.state.registry;
         let (objects, resource_version) =
             registry.delete_collection(&self.context, &target, &list, &options).await?;
-        let list = ListAnswer { objects, resource_version, continue_token: None, remaining: None };
-        let bytes = self.presenter(&target, form, style)?.list(&list)?;
-        Ok(answer::written(StatusCode::OK, bytes, style))
+        let objects = Objects::given(objects);
+        let list = Listing { resource_version, continue_token: None, remaining: None, objects };
+        list_answer::answer(self, target, form, style, list).await
     }
 
     async fn delete_options(&mut self) -> Result<DeleteOptions, Status> {
@@ -333,7 +330,7 @@ impl Call {
         Ok((Style::new(accepted.media, &self.headers, self.query.get("pretty")), form))
     }
 
-    fn presenter<'a>(
+    pub(crate) fn presenter<'a>(
         &'a self,
         target: &'a Target,
         form: Form,
@@ -444,6 +441,17 @@ pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static st
         ("DELETE", false) => "DELETECOLLECTION",
         ("DELETE", true) => "DELETE",
         _ => "OTHER",
+    }
+}
+
+/// Whether a request goes on for as long as its client likes, and so has no deadline.
+pub(crate) fn is_long_running(route: &Route, query: &Query) -> bool {
+    match route.request() {
+        Request::Resource(path) => {
+            let streams = ["attach", "exec", "proxy", "log", "portforward", "export", "import"];
+            path.watch_prefix || query.flag("watch") || streams.contains(&path.subresource.as_str())
+        }
+        _ => false,
     }
 }
 

@@ -7,14 +7,17 @@ mod certificate;
 mod connection;
 mod discovery;
 mod drive;
+mod duration;
 mod gather;
 mod handler;
 mod health;
+mod impersonate;
 mod limits;
-mod long_list;
+mod list_answer;
+mod list_layout;
 mod metrics;
-mod negotiate;
 mod openapi;
+mod patient;
 mod present;
 mod protobuf;
 mod stream;
@@ -24,6 +27,7 @@ mod transfer;
 mod turns;
 
 pub mod chain;
+pub mod negotiate;
 pub mod pki;
 pub mod route;
 

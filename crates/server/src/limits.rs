@@ -1,22 +1,35 @@
-//! What each plane may use of the server at one time: requests in flight, request rate, open watches.
+//! What each plane may use of the server at one time: requests in flight, request rate, open watches, and memory
+//! for what is on its way to its clients.
 //!
-//! Counters exist only while a plane is in use: an idle plane costs nothing here.
+//! Counters exist only while a plane is in use: an idle plane costs nothing here. A place is given back when the
+//! last byte of the answer has left, not when the answer has been made: a slow client's answer still costs memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use bytes::Bytes;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use polder_model::{PlaneId, Status};
 use polder_store::{Limits, Plane};
 
+/// What the bodies of a plane's requests and answers may take together.
+const IN_FLIGHT_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// Gates of all planes that are in use.
 #[derive(Default)]
 pub(crate) struct Gates {
-    planes: Mutex<HashMap<PlaneId, Gate>>,
+    planes: Mutex<HashMap<PlaneId, Arc<Gate>>>,
 }
 
 struct Gate {
+    counts: Mutex<Counts>,
+    /// Of bodies that are in memory for a client.
+    bytes: AtomicUsize,
+}
+
+struct Counts {
     requests: u64,
     watches: u64,
     /// Requests that may still be made at once, refilled over time.
@@ -24,97 +37,137 @@ struct Gate {
     filled: Instant,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Request,
-    Watch,
+/// A place taken; given back when the last clone is dropped.
+#[derive(Clone)]
+pub(crate) struct Pass(Arc<Place>);
+
+struct Place {
+    gate: Arc<Gate>,
+    is_watch: AtomicBool,
 }
 
-/// A place taken; given back when dropped.
-pub(crate) struct Pass {
-    gates: Arc<Gates>,
-    plane: PlaneId,
-    kind: Kind,
+/// Bytes that are counted for a plane until they are let go of.
+struct Carried {
+    bytes: Bytes,
+    counted: usize,
+    pass: Pass,
+}
+
+/// Whether bytes take memory of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weight {
+    Counted,
+    /// They are kept anyway, for many answers.
+    Nothing,
 }
 
 impl Gates {
     /// Takes a place for a request, or says which limit is in the way.
-    pub(crate) fn enter(self: &Arc<Self>, plane: &Plane, default: &Limits) -> Result<Pass, Status> {
+    pub(crate) fn enter(&self, plane: &Plane, default: &Limits) -> Result<Pass, Status> {
         let in_flight = own_or(plane.limits.requests_in_flight, default.requests_in_flight);
         let rate = own_or(plane.limits.requests_per_second, default.requests_per_second);
-        let mut planes = self.planes.lock();
         let now = Instant::now();
         #[expect(clippy::cast_precision_loss, reason = "rates are small")]
         let rate_f = rate as f64;
-        let gate = planes.entry(plane.id).or_insert_with(|| Gate {
-            requests: 0,
-            watches: 0,
-            tokens: rate_f,
-            filled: now,
-        });
-        let elapsed = now.duration_since(gate.filled).as_secs_f64();
-        gate.tokens = (gate.tokens + elapsed * rate_f).min(rate_f);
-        gate.filled = now;
-        if rate > 0 && gate.tokens < 1.0 {
+        let new = || {
+            let counts = Counts { requests: 0, watches: 0, tokens: rate_f, filled: now };
+            Arc::new(Gate { counts: Mutex::new(counts), bytes: AtomicUsize::new(0) })
+        };
+        // Cloned under the lock, so that a gate somebody is about to use is not swept away.
+        let gate = self.planes.lock().entry(plane.id).or_insert_with(new).clone();
+        let mut counts = gate.counts.lock();
+        let elapsed = now.saturating_duration_since(counts.filled).as_secs_f64();
+        counts.tokens = (counts.tokens + elapsed * rate_f).min(rate_f);
+        counts.filled = now;
+        if rate > 0 && counts.tokens < 1.0 {
             return Err(refusal(plane, "requests per second", rate));
         }
-        if in_flight > 0 && gate.requests >= in_flight {
+        if in_flight > 0 && counts.requests >= in_flight {
             return Err(refusal(plane, "requests in flight", in_flight));
         }
-        gate.tokens -= 1.0;
-        gate.requests += 1;
-        Ok(Pass { gates: self.clone(), plane: plane.id, kind: Kind::Request })
-    }
-
-    /// Turns a request's place into a watch's: it is no longer in flight, but open.
-    pub(crate) fn become_watch(
-        &self,
-        mut pass: Pass,
-        plane: &Plane,
-        default: &Limits,
-    ) -> Result<Pass, Status> {
-        let watches = own_or(plane.limits.watches, default.watches);
-        let mut planes = self.planes.lock();
-        let full = planes.get(&plane.id).is_some_and(|gate| watches > 0 && gate.watches >= watches);
-        if full {
-            drop(planes);
-            return Err(refusal(plane, "open watches", watches));
+        if gate.bytes.load(Ordering::Relaxed) >= IN_FLIGHT_BYTES_MAX {
+            return Err(too_many_bytes(plane));
         }
-        if let Some(gate) = planes.get_mut(&plane.id) {
-            gate.requests -= 1;
-            gate.watches += 1;
-            pass.kind = Kind::Watch;
-        }
-        drop(planes);
-        Ok(pass)
+        counts.tokens -= 1.0;
+        counts.requests += 1;
+        drop(counts);
+        Ok(Pass(Arc::new(Place { gate, is_watch: AtomicBool::new(false) })))
     }
 
     pub(crate) fn watches(&self) -> u64 {
-        self.planes.lock().values().map(|gate| gate.watches).sum()
+        self.planes.lock().values().map(|gate| gate.counts.lock().watches).sum()
     }
 
     pub(crate) fn requests(&self) -> u64 {
-        self.planes.lock().values().map(|gate| gate.requests).sum()
+        self.planes.lock().values().map(|gate| gate.counts.lock().requests).sum()
     }
 
     /// Forgets planes that nobody has used for a while. Called now and then.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         self.planes.lock().retain(|_, gate| {
-            gate.requests > 0 || gate.watches > 0 || now.duration_since(gate.filled).as_secs() < 2
+            let recent = now.saturating_duration_since(gate.counts.lock().filled).as_secs() < 2;
+            recent || Arc::strong_count(gate) > 1
         });
     }
 }
 
-impl Drop for Pass {
-    fn drop(&mut self) {
-        let mut planes = self.gates.planes.lock();
-        if let Some(gate) = planes.get_mut(&self.plane) {
-            match self.kind {
-                Kind::Request => gate.requests -= 1,
-                Kind::Watch => gate.watches -= 1,
-            }
+impl Pass {
+    /// Turns a request's place into a watch's: it is no longer in flight, but open.
+    pub(crate) fn become_watch(&self, plane: &Plane, default: &Limits) -> Result<(), Status> {
+        let watches = own_or(plane.limits.watches, default.watches);
+        let mut counts = self.0.gate.counts.lock();
+        if watches > 0 && counts.watches >= watches {
+            return Err(refusal(plane, "open watches", watches));
         }
+        if !self.0.is_watch.swap(true, Ordering::Relaxed) {
+            counts.requests -= 1;
+            counts.watches += 1;
+        }
+        Ok(())
+    }
+
+    /// Bytes on their way to the client: until they have left, or been dropped, they and the place are taken.
+    pub(crate) fn carry(&self, bytes: Bytes, weight: Weight) -> Bytes {
+        if bytes.is_empty() {
+            return bytes;
+        }
+        let counted = if weight == Weight::Counted { bytes.len() } else { 0 };
+        self.0.gate.bytes.fetch_add(counted, Ordering::Relaxed);
+        Bytes::from_owner(Carried { bytes, counted, pass: self.clone() })
+    }
+
+    /// Whether the plane may have so many bytes more in memory.
+    pub(crate) fn has_room(&self, more: usize) -> bool {
+        self.0.gate.bytes.load(Ordering::Relaxed).saturating_add(more) <= IN_FLIGHT_BYTES_MAX
+    }
+
+    /// The same for a read that can be made again.
+    pub(crate) fn check_room(&self, plane: &Plane, more: usize) -> Result<(), Status> {
+        if self.has_room(more) { Ok(()) } else { Err(too_many_bytes(plane)) }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = self.gate.counts.lock();
+        if *self.is_watch.get_mut() {
+            counts.watches -= 1;
+        } else {
+            counts.requests -= 1;
+        }
+    }
+}
+
+impl AsRef<[u8]> for Carried {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        self.pass.0.gate.bytes.fetch_sub(self.counted, Ordering::Relaxed);
     }
 }
 
@@ -124,4 +177,8 @@ fn own_or(own: u64, default: u64) -> u64 {
 
 fn refusal(plane: &Plane, what: &str, limit: u64) -> Status {
     Status::too_many_requests(format!("plane {} has reached its limit of {limit} {what}", plane.name), 1)
+}
+
+fn too_many_bytes(plane: &Plane) -> Status {
+    refusal(plane, "bytes of requests and answers in flight", IN_FLIGHT_BYTES_MAX as u64)
 }

@@ -5,13 +5,13 @@ use polder_model::Status;
 
 /// How an answer is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Accepted {
-    pub(crate) media: Media,
-    pub(crate) form: Form,
+pub struct Accepted {
+    pub media: Media,
+    pub form: Form,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Media {
+pub enum Media {
     Json,
     Yaml,
     Protobuf,
@@ -29,7 +29,7 @@ impl Media {
 
 /// What of an object is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Form {
+pub enum Form {
     Whole,
     Table {
         v1beta1: bool,
@@ -43,7 +43,7 @@ pub(crate) enum Form {
 
 /// What can be had in protobuf at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Messages {
+pub enum Messages {
     /// Documents that are no objects.
     None,
     /// Of custom resources, the metadata.
@@ -61,7 +61,7 @@ struct Clause<'a> {
 }
 
 /// Picks the first clause we can serve, in the client's order of preference.
-pub(crate) fn accept(header: Option<&str>, messages: Messages) -> Result<Accepted, Status> {
+pub fn accept(header: Option<&str>, messages: Messages) -> Result<Accepted, Status> {
     let Some(header) = header.filter(|header| !header.trim().is_empty()) else {
         return Ok(Accepted { media: Media::Json, form: Form::Whole });
     };

@@ -203,6 +203,6 @@ fn send(document: &Document, content_type: &'static str, headers: &HeaderMap) ->
         own.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
     *answer.body_mut() =
-        AnswerBody::whole(if zipped { document.zipped.clone() } else { document.plain.clone() });
+        AnswerBody::shared(if zipped { document.zipped.clone() } else { document.plain.clone() });
     answer
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use polder_machinery::protobuf::envelope::{encode_envelope, encode_event, encode_list};
+use polder_machinery::protobuf::envelope::{ListMessage, encode_envelope, encode_event};
 use polder_model::value::write_string;
 use polder_model::{Object, Status, Value, json};
 use polder_registry::behavior::Print;
-use polder_registry::list::ListAnswer;
+use polder_registry::listing::Listing;
 use polder_registry::watch::ObjectChange;
 use polder_registry::{Answered, Registry, RequestContext, Target};
 use polder_store::{Event, StoredObject};
@@ -52,7 +52,7 @@ impl Presenter<'_> {
                         if let Some(version) = value.at(&["metadata", "resourceVersion"]) {
                             meta.insert("resourceVersion", version.clone());
                         }
-                        self.table(&[value], meta, v1beta1, true)?.write(&mut out);
+                        self.table(&value, meta, v1beta1, true).write(&mut out);
                     }
                     _ => self.metadata(&value).write(&mut out),
                 }
@@ -75,74 +75,97 @@ impl Presenter<'_> {
         Ok(out)
     }
 
-    pub(crate) fn list(&self, list: &ListAnswer) -> Result<Vec<u8>, Status> {
-        let meta = list_meta(list);
-        if self.media == Media::Protobuf {
-            return self.list_message(&list.objects, meta);
-        }
-        match self.form {
+    /// One item of a list, as JSON. Stored bytes are copied; only what must be converted or cut is parsed.
+    pub(crate) fn item(
+        &self,
+        stored: &Arc<StoredObject>,
+        print: &Print,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Status> {
+        let value = match self.form {
             Form::Table { v1beta1 } => {
-                let objects = self.values(&list.objects)?;
-                Ok(self.table(&objects, meta, v1beta1, true)?.to_vec())
+                let object = self.registry.to_client(self.context, self.target, stored)?;
+                table::row(self.target, &object, v1beta1, self.include, print)
             }
-            Form::Metadata { v1beta1 } => {
-                let objects = self.values(&list.objects)?;
-                let items: Vec<Value> = objects.iter().map(|object| self.metadata(object)).collect();
-                let version = if v1beta1 { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" };
-                let list = json!({
-                    "kind": "PartialObjectMetadataList", "apiVersion": version, "metadata": meta, "items": items,
-                });
-                Ok(list.to_vec())
+            Form::Metadata { .. } => {
+                self.metadata(&self.registry.to_client(self.context, self.target, stored)?)
             }
-            Form::Whole | Form::Discovery => self.whole_list(&list.objects, &meta),
-        }
-    }
-
-    /// A list as a message, one object in hand at a time.
-    fn list_message(&self, objects: &[Arc<StoredObject>], meta: Object) -> Result<Vec<u8>, Status> {
-        let (api_version, kind) = match self.form {
-            Form::Metadata { v1beta1: true } => {
-                ("meta.k8s.io/v1beta1".into(), "PartialObjectMetadataList".into())
-            }
-            Form::Metadata { .. } => ("meta.k8s.io/v1".into(), "PartialObjectMetadataList".into()),
-            _ => (self.target.api_version(), self.target.definition.list_kind.clone()),
-        };
-        let list = json!({"apiVersion": api_version, "kind": kind, "metadata": meta});
-        let message = protobuf::message(&list).ok_or_else(no_message)?;
-        let items = objects.iter().map(|stored| self.registry.to_client(self.context, self.target, stored));
-        let bytes: usize = objects.iter().map(|object| object.record.len()).sum();
-        let mut out = Vec::with_capacity(bytes + 256);
-        encode_list(&list, message, items, &mut out)?;
-        Ok(out)
-    }
-
-    /// Copies stored bytes; only kinds that must be converted are parsed.
-    fn whole_list(&self, objects: &[Arc<StoredObject>], meta: &Object) -> Result<Vec<u8>, Status> {
-        let bytes: usize = objects.iter().map(|object| object.record.len() + 96).sum();
-        let mut out = Vec::with_capacity(bytes + 256);
-        list_head(self.target, meta, &mut out);
-        let custom = self.target.definition.is_custom();
-        let type_meta = item_type_meta(self.target);
-        for (index, stored) in objects.iter().enumerate() {
-            if index > 0 {
-                out.push(b',');
-            }
-            match self.registry.answer(self.context, self.target, stored.clone())? {
-                Answered::Stored(stored) => {
-                    let version = self.context.plane.resource_version(stored.revision);
-                    stored.record.splice(type_meta, version, &mut out);
-                }
-                Answered::Made(mut value) => {
-                    if !custom {
-                        value.remove_at(&["kind"]);
-                        value.remove_at(&["apiVersion"]);
+            Form::Whole | Form::Discovery => {
+                match self.registry.answer(self.context, self.target, stored.clone())? {
+                    Answered::Stored(stored) => {
+                        let version = self.context.plane.resource_version(stored.revision);
+                        stored.record.splice(item_type_meta(self.target), version, out);
+                        return Ok(());
                     }
-                    value.write(&mut out);
+                    Answered::Made(mut value) => {
+                        if !self.target.definition.is_custom() {
+                            value.remove_at(&["kind"]);
+                            value.remove_at(&["apiVersion"]);
+                        }
+                        value
+                    }
                 }
             }
+        };
+        value.write(out);
+        Ok(())
+    }
+
+    /// One item of a list in protobuf.
+    pub(crate) fn item_message(
+        &self,
+        stored: &Arc<StoredObject>,
+        list: ListMessage<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Status> {
+        list.item(&self.registry.to_client(self.context, self.target, stored)?, out);
+        Ok(())
+    }
+
+    /// A list without its items, as JSON: the name of the member where they belong, and the document with that
+    /// member empty.
+    pub(crate) fn list_frame(&self, meta: Object) -> (&'static str, Vec<u8>) {
+        match self.form {
+            Form::Table { v1beta1 } => ("rows", table::frame(self.target, meta, v1beta1).to_vec()),
+            Form::Metadata { .. } => {
+                let mut list = self.list_type();
+                list.set_at(&["metadata"], meta);
+                list.set_at(&["items"], Vec::<Value>::new());
+                ("items", list.to_vec())
+            }
+            Form::Whole | Form::Discovery => {
+                let mut out = Vec::with_capacity(256);
+                out.extend_from_slice(b"{\"kind\":");
+                write_string(&self.target.definition.list_kind, &mut out);
+                out.extend_from_slice(b",\"apiVersion\":");
+                write_string(&self.target.api_version(), &mut out);
+                out.extend_from_slice(b",\"metadata\":");
+                meta.write(&mut out);
+                out.extend_from_slice(b",\"items\":[]}");
+                ("items", out)
+            }
         }
-        out.extend_from_slice(b"]}");
-        Ok(out)
+    }
+
+    /// A list without its items, as it becomes a message.
+    pub(crate) fn list_message(&self, meta: Object) -> Result<(Value, ListMessage<'static>), Status> {
+        let mut list = self.list_type();
+        list.set_at(&["metadata"], meta);
+        let message = protobuf::message(&list).and_then(ListMessage::new).ok_or_else(no_message)?;
+        Ok((list, message))
+    }
+
+    fn list_type(&self) -> Value {
+        match self.form {
+            Form::Metadata { v1beta1 } => {
+                let version = if v1beta1 { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" };
+                json!({"apiVersion": version, "kind": "PartialObjectMetadataList"})
+            }
+            _ => {
+                let (version, kind) = (self.target.api_version(), self.target.definition.list_kind.clone());
+                json!({"apiVersion": version, "kind": kind})
+            }
+        }
     }
 
     /// One line of a watch. Plain events are encoded once for all watchers of the same version.
@@ -186,7 +209,7 @@ impl Presenter<'_> {
             Form::Table { v1beta1 } => {
                 let mut meta = Object::new();
                 meta.insert("resourceVersion", version.to_string());
-                self.table(&[value], meta, v1beta1, first)?
+                self.table(&value, meta, v1beta1, first)
             }
             Form::Metadata { .. } => self.metadata(&value),
             Form::Whole | Form::Discovery => value,
@@ -256,13 +279,17 @@ impl Presenter<'_> {
         hasher.finish()
     }
 
-    fn values(&self, objects: &[Arc<StoredObject>]) -> Result<Vec<Value>, Status> {
-        objects.iter().map(|stored| self.registry.to_client(self.context, self.target, stored)).collect()
+    fn table(&self, object: &Value, meta: Object, v1beta1: bool, columns: bool) -> Value {
+        let row = table::row(self.target, object, v1beta1, self.include, &self.print());
+        let mut table =
+            if columns { table::frame(self.target, meta, v1beta1) } else { table::empty(meta, v1beta1) };
+        table.set_at(&["rows"], vec![row]);
+        table
     }
 
-    fn table(&self, objects: &[Value], meta: Object, v1beta1: bool, columns: bool) -> Result<Value, Status> {
-        let print = Print { now: (self.registry.options.clock)() };
-        Ok(table::table(self.target, objects, meta, v1beta1, columns, self.include, &print))
+    /// What cells need to know. One for a whole list, so that its ages are of one moment.
+    pub(crate) fn print(&self) -> Print {
+        Print { now: (self.registry.options.clock)() }
     }
 
     fn metadata(&self, object: &Value) -> Value {
@@ -271,7 +298,7 @@ impl Presenter<'_> {
     }
 }
 
-pub(crate) fn list_meta(list: &ListAnswer) -> Object {
+pub(crate) fn list_meta(list: &Listing) -> Object {
     let mut meta = Object::new();
     meta.insert("resourceVersion", list.resource_version.to_string());
     if let Some(token) = &list.continue_token {
@@ -283,19 +310,8 @@ pub(crate) fn list_meta(list: &ListAnswer) -> Object {
     meta
 }
 
-/// Everything of a list in front of its first item.
-pub(crate) fn list_head(target: &Target, meta: &Object, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"{\"kind\":");
-    write_string(&target.definition.list_kind, out);
-    out.extend_from_slice(b",\"apiVersion\":");
-    write_string(&target.api_version(), out);
-    out.extend_from_slice(b",\"metadata\":");
-    meta.write(out);
-    out.extend_from_slice(b",\"items\":[");
-}
-
 /// Items of a typed list do not repeat their kind; those of a custom resource do.
-pub(crate) fn item_type_meta(target: &Target) -> &[u8] {
+fn item_type_meta(target: &Target) -> &[u8] {
     if target.definition.is_custom() { &target.served().type_meta } else { b"" }
 }
 

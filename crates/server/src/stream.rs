@@ -14,8 +14,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::State;
 use crate::answer::Answer;
-use crate::body::{AnswerBody, Pieces};
-use crate::limits::Pass;
+use crate::body::{AnswerBody, BrokenOff, Pieces};
 use crate::negotiate::{Form, Media};
 use crate::present::{Presenter, frame};
 use crate::table::IncludeObject;
@@ -35,7 +34,6 @@ struct Stream {
     media: Media,
     form: Form,
     include: IncludeObject,
-    _pass: Option<Pass>,
     end: Instant,
     next_bookmark: Instant,
     /// Fires at the next bookmark or at the end, whichever is first. Kept from event to event: setting a timer
@@ -53,7 +51,6 @@ pub(crate) fn answer(
     media: Media,
     form: Form,
     include: IncludeObject,
-    pass: Option<Pass>,
 ) -> Answer {
     let now = Instant::now();
     let end = now + watch.timeout;
@@ -66,13 +63,12 @@ pub(crate) fn answer(
         media,
         form,
         include,
-        _pass: pass,
         end,
         next_bookmark,
         first: true,
         over: false,
     };
-    let mut answer = Response::new(AnswerBody::stream(|pieces| stream.run(pieces)));
+    let mut answer = Response::new(AnswerBody::shared_stream(|pieces| stream.run(pieces)));
     let content_type = match media {
         Media::Json | Media::Yaml => HeaderValue::from_static("application/json"),
         Media::Protobuf => HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch"),
@@ -82,7 +78,7 @@ pub(crate) fn answer(
 }
 
 impl Stream {
-    async fn run(mut self, pieces: Pieces) {
+    async fn run(mut self, pieces: Pieces) -> Result<(), BrokenOff> {
         // The first piece carries nothing: it makes the headers go out before the first event.
         pieces.send(Bytes::new()).await;
         let mut count = 0u32;
@@ -93,9 +89,10 @@ impl Stream {
             if count.is_multiple_of(CHECK_EVERY)
                 && (Instant::now() >= self.end || self.state.stopping.is_cancelled())
             {
-                return;
+                break;
             }
         }
+        Ok(())
     }
 
     /// What there is to send now; waits for the first line, then takes what is ready.

@@ -24,35 +24,33 @@ impl IncludeObject {
     }
 }
 
-pub(crate) fn table(
+/// The row of one object.
+pub(crate) fn row(
     target: &Target,
-    objects: &[Value],
-    meta: Object,
+    object: &Value,
     v1beta1: bool,
-    columns: bool,
     include: IncludeObject,
     print: &Print,
 ) -> Value {
-    let rows: Vec<Value> = objects
-        .iter()
-        .map(|object| {
-            let mut row = Object::new();
-            row.insert("cells", cells(target, object, print));
-            let object = match include {
-                IncludeObject::None => Value::Null,
-                IncludeObject::Metadata => partial(object, v1beta1),
-                IncludeObject::Object => object.clone(),
-            };
-            row.insert("object", object);
-            Value::Object(row)
-        })
-        .collect();
+    let mut row = Object::new();
+    row.insert("cells", cells(target, object, print));
+    let object = match include {
+        IncludeObject::None => Value::Null,
+        IncludeObject::Metadata => partial(object, v1beta1),
+        IncludeObject::Object => object.clone(),
+    };
+    row.insert("object", object);
+    Value::Object(row)
+}
+
+/// A table with its columns and no rows.
+pub(crate) fn frame(target: &Target, meta: Object, v1beta1: bool) -> Value {
     let mut table = empty(meta, v1beta1);
-    table.set_at(&["columnDefinitions"], if columns { column_definitions(target) } else { Vec::new() });
-    table.set_at(&["rows"], rows);
+    table.set_at(&["columnDefinitions"], column_definitions(target));
     table
 }
 
+/// A table without columns.
 pub(crate) fn empty(meta: Object, v1beta1: bool) -> Value {
     let version = if v1beta1 { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" };
     json!({"kind": "Table", "apiVersion": version, "metadata": meta, "columnDefinitions": [], "rows": []})

@@ -18,7 +18,6 @@ use crate::State;
 use crate::answer::{self, Answer, Style};
 use crate::body::AnswerBody;
 use crate::handler::Call;
-use crate::limits::Pass;
 
 /// How long the next piece of an import may take.
 const PIECE_PATIENCE: Duration = Duration::from_secs(60);
@@ -29,18 +28,17 @@ struct Outgoing {
     /// The first piece, made before anything was answered, so that early failures have a code.
     first: Option<Bytes>,
     over: bool,
-    _pass: Option<Pass>,
 }
 
-pub(crate) async fn export(mut call: Call, target: &Target) -> Result<Answer, Status> {
+pub(crate) async fn export(call: Call, target: &Target) -> Result<Answer, Status> {
     let mut export = call.state.registry.export(&call.context, target).await?;
     let first = export.next().await?;
-    let pass = call.pass.take();
-    let mut outgoing = Outgoing { state: call.state, export, first, over: false, _pass: pass };
+    let mut outgoing = Outgoing { state: call.state, export, first, over: false };
     let body = AnswerBody::stream(|pieces| async move {
         while let Some(piece) = outgoing.piece().await {
             pieces.send(piece).await;
         }
+        Ok(())
     });
     let mut answer = Response::new(body);
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA));

@@ -104,6 +104,11 @@ impl Client {
         Ok(Client { server_name: ServerName::try_from(name.to_string())?, host, ..self.clone() })
     }
 
+    /// How this client does its handshake.
+    pub(crate) fn tls_config(&self) -> ClientConfig {
+        ClientConfig::clone(&self.tls)
+    }
+
     pub fn connect(&self) -> anyhow::Result<Connection> {
         Connection::open(self.address, &self.server_name, self.tls.clone())
     }

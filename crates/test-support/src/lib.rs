@@ -4,6 +4,8 @@
 //! Polder server and sends exactly the bytes it is told to: paths are not tidied up and names are not checked, for
 //! the tests are about what the server does with untidy ones.
 
+pub mod http2;
+
 mod client;
 mod http;
 mod server;

@@ -2,7 +2,7 @@
 
 use polder_model::{Object, SmolStr, Value};
 
-use super::wire::{Payload, Reader, write_bytes, write_nested};
+use super::wire::{Payload, Reader, write_bytes, write_nested, write_varint};
 use super::{MessageRef, ProtobufError, Shape, decode, encode, leaf};
 
 const MAGIC: &[u8; 4] = b"k8s\0";
@@ -69,49 +69,68 @@ pub fn encode_envelope(value: &Value, message: MessageRef<'_>, out: &mut Vec<u8>
 }
 
 fn envelope(value: &Value, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    envelope_head(value, out);
+    write_nested(2, out, write);
+    envelope_tail(out);
+}
+
+fn envelope_head(value: &Value, out: &mut Vec<u8>) {
     let text = |key: &str| value.as_object().and_then(|object: &Object| object.str(key)).unwrap_or_default();
     out.extend_from_slice(MAGIC);
     write_nested(1, out, |out| {
         write_bytes(1, text("apiVersion").as_bytes(), out);
         write_bytes(2, text("kind").as_bytes(), out);
     });
-    write_nested(2, out, write);
+}
+
+fn envelope_tail(out: &mut Vec<u8>) {
     // Go writes these two though they are empty.
     write_bytes(3, b"", out);
     write_bytes(4, b"", out);
 }
 
-/// Appends a list in its envelope, making one item at a time.
+/// A list as a message, written item by item: its length stands in front of it, so the items are measured first.
 ///
-/// `list` is the list without its items. In all list messages the items are number two, behind the metadata.
-pub fn encode_list<E>(
-    list: &Value,
-    message: MessageRef<'_>,
-    items: impl Iterator<Item = Result<Value, E>>,
-    out: &mut Vec<u8>,
-) -> Result<(), E> {
-    let item = message.layout.get(message.id).fields.iter().find_map(|field| match &field.shape {
-        Shape::List(item) if field.number == 2 => match **item {
-            Shape::Message(id) => Some(MessageRef { layout: message.layout, id }),
+/// In all list messages the items are number two, behind the metadata.
+#[derive(Clone, Copy)]
+pub struct ListMessage<'a> {
+    list: MessageRef<'a>,
+    item: MessageRef<'a>,
+}
+
+impl<'a> ListMessage<'a> {
+    /// `None` when a message has no items.
+    pub fn new(list: MessageRef<'a>) -> Option<ListMessage<'a>> {
+        let item = list.layout.get(list.id).fields.iter().find_map(|field| match &field.shape {
+            Shape::List(item) if field.number == 2 => match **item {
+                Shape::Message(id) => Some(MessageRef { layout: list.layout, id }),
+                _ => None,
+            },
             _ => None,
-        },
-        _ => None,
-    });
-    let mut outcome = Ok(());
-    envelope(list, out, |out| {
-        encode(list, message, out);
-        let Some(item) = item else { return };
-        for value in items {
-            match value {
-                Ok(value) => write_nested(2, out, |out| encode(&value, item, out)),
-                Err(error) => {
-                    outcome = Err(error);
-                    return;
-                }
-            }
-        }
-    });
-    outcome
+        })?;
+        Some(ListMessage { list, item })
+    }
+
+    /// Appends one item.
+    pub fn item(&self, value: &Value, out: &mut Vec<u8>) {
+        write_nested(2, out, |out| encode(value, self.item, out));
+    }
+
+    /// Appends what stands in front of the items. `list` is the list without them, `items_len` what all of them
+    /// together take.
+    pub fn head(&self, list: &Value, items_len: u64, out: &mut Vec<u8>) {
+        let mut own = Vec::new();
+        encode(list, self.list, &mut own);
+        envelope_head(list, out);
+        write_varint(2 << 3 | 2, out);
+        write_varint(own.len() as u64 + items_len, out);
+        out.extend_from_slice(&own);
+    }
+
+    /// Appends what stands behind the items.
+    pub fn tail(out: &mut Vec<u8>) {
+        envelope_tail(out);
+    }
 }
 
 /// Appends one event of a watch: its length as four bytes, then the event with the enveloped object.

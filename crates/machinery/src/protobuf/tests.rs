@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use polder_model::{GroupVersion, Object, SmolStr, Value, json};
 
-use super::envelope::{decode_envelope, decode_enveloped, encode_envelope, encode_event, encode_list};
+use super::envelope::{ListMessage, decode_envelope, decode_enveloped, encode_envelope, encode_event};
 use super::*;
 use crate::schema::table::builtin;
 use crate::xorshift::XorShift;
@@ -50,9 +50,15 @@ fn bytes_are_those_of_go() {
         if envelope.kind.ends_with("List") {
             let mut list = value.clone();
             let items = list.remove_at(&["items"]).unwrap();
-            let items = items.as_array().unwrap_or_default().iter().cloned().map(Ok::<Value, ()>);
+            let writer = ListMessage::new(message).unwrap();
+            let mut written = Vec::new();
+            for item in items.as_array().unwrap_or_default() {
+                writer.item(item, &mut written);
+            }
             let mut encoded = Vec::new();
-            encode_list(&list, message, items, &mut encoded).unwrap();
+            writer.head(&list, written.len() as u64, &mut encoded);
+            encoded.extend(written);
+            ListMessage::tail(&mut encoded);
             assert_eq!(STANDARD.encode(&encoded), STANDARD.encode(&bytes), "{name} item by item");
         }
     }

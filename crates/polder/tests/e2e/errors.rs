@@ -124,3 +124,27 @@ fn anonymous() {
     check(&wrong.get("/api/v1/namespaces"), 401, "Unauthorized", "Unauthorized");
     check(&wrong.get("/version"), 401, "Unauthorized", "Unauthorized");
 }
+
+/// A request may say how long it may take: as Go writes durations, and never longer than the server allows.
+#[test]
+fn timeouts() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    for (text, message) in [
+        ("x", "time: invalid duration \"x\""),
+        ("10", "time: missing unit in duration \"10\""),
+        ("1d", "time: unknown unit \"d\" in duration \"1d\""),
+    ] {
+        let refused = acme.get(&format!("{MAPS}?timeout={text}"));
+        let message = format!("invalid timeout specified in the request URL - {message}");
+        check(&refused, 400, "BadRequest", &message);
+    }
+    for text in ["", "0", "5s", "-1s", "1h0m0.5s", "9999h"] {
+        acme.get(&format!("{MAPS}?timeout={text}")).expect(200);
+    }
+    // A version that does not come is waited for longer than this.
+    let late = acme.get(&format!("{MAPS}?resourceVersion=999999999&timeout=50ms"));
+    check(&late, 504, "Timeout", "Timeout: request did not complete within the allotted timeout");
+    // Watches have a time limit of their own.
+    acme.watch(&format!("{MAPS}?watch=true&timeout=x&timeoutSeconds=1"));
+}

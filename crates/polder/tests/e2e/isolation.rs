@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use polder_test_support::http2::Http2;
 use polder_test_support::{Client, Value, json};
 
 use crate::process::{MAPS, PLANES, Polder};
@@ -220,12 +221,139 @@ fn a_name_used_again() {
 fn tokens() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tokens.csv");
-    std::fs::write(&path, "all,ann,1,system:masters\nnone,bob,2\n").unwrap();
-    let polder = Polder::start_with(&format!("tokenFile: {}\n", path.display()));
-    polder.plane("acme");
+    let first = Polder::start();
+    first.plane("acme");
+    // A plane's number is the revision it was made by.
+    let plane = first.admin.get(&format!("{PLANES}/acme")).json();
+    let number = plane["metadata"]["resourceVersion"].as_str().unwrap();
+    let users = format!("all,ann,1,system:masters\nnone,bob,2\nhome,cat,3,system:masters,{number}\n");
+    std::fs::write(&path, users).unwrap();
+    let (_, data) = first.stop();
+    let polder = Polder::start_in(data, &format!("tokenFile: {}\n", path.display()));
+    polder.plane("globex").post(MAPS, &secret("of-globex")).expect(201);
     let acme = polder.admin.in_plane("acme");
+    let home = acme.with_token("home").unwrap();
+    home.get(MAPS).expect(200);
+    for client in [home.in_plane("globex"), home.at_root(), home.at_root().with_host("globex.localhost")] {
+        closed(&client, MAPS);
+        closed(&client, PLANES);
+    }
     acme.with_token("all").unwrap().get(MAPS).expect(200);
     let refused = acme.with_token("none").unwrap().get(MAPS).expect(403).json();
     assert!(refused["message"].as_str().unwrap().contains("User \"bob\" cannot list"), "{refused}");
     acme.with_token("other").unwrap().get(MAPS).expect(401);
+}
+
+/// What the handshake, the host and the path say must be one plane: whoever is trusted in front of us may go by any.
+#[test]
+fn addresses_agree() {
+    let polder = Polder::start();
+    let (acme, globex) = (polder.plane("acme"), polder.plane("globex"));
+    globex.post(MAPS, &secret("of-globex")).expect(201);
+    acme.post(MAPS, &secret("of-acme")).expect(201);
+    let admin = &polder.admin;
+    let port = admin.address.port();
+    // The provider may see all planes; a connection for one plane still carries no other.
+    let by_acme = admin.by_name("acme.localhost").unwrap();
+    assert!(by_acme.get(MAPS).expect(200).text().contains("of-acme"));
+    let rows = [
+        (by_acme.with_host("globex.localhost"), MAPS.to_string(), 421),
+        (by_acme.with_host("globex.localhost."), MAPS.to_string(), 421),
+        (by_acme.with_host("GLOBEX.LOCALHOST"), MAPS.to_string(), 421),
+        (by_acme.with_host(&admin.host), format!("/clusters/globex{MAPS}"), 421),
+        (by_acme.with_host(&admin.host), MAPS.to_string(), 421),
+        // Two names at once: the host's wins over no path, and no path is looked for behind it.
+        (by_acme.clone(), format!("/clusters/globex{MAPS}"), 404),
+        (by_acme.with_host("globex.localhost"), format!("/clusters/core{MAPS}"), 404),
+        (admin.with_host(&format!("localhost:{port}\r\nHost: globex.localhost")), MAPS.to_string(), 400),
+    ];
+    for (client, path, code) in rows {
+        let reply = client.must("GET", &path, &[], b"");
+        assert_eq!(reply.code, code, "{} {path}: {}", client.host, reply.text());
+        assert!(!reply.text().contains("of-globex"), "{} {path}", client.host);
+    }
+    // The absolute form of a request line.
+    let absolute = |client: &Client, host: &str, target: &str| {
+        let head = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        client.connect().unwrap().send(&head, b"").unwrap()
+    };
+    let there = format!("https://globex.localhost{MAPS}");
+    assert!(absolute(admin, "globex.localhost", &there).expect(200).text().contains("of-globex"));
+    absolute(admin, "acme.localhost", &there).expect(400);
+    absolute(&by_acme, "globex.localhost", &there).expect(421);
+    absolute(&acme, "globex.localhost", &there).expect(404);
+    for target in ["https://x/../clusters/globex/api", "*", "globex.localhost:443"] {
+        let reply = absolute(&acme, "x", target);
+        assert!(reply.code >= 400 && !reply.text().contains("of-globex"), "{target}: {}", reply.text());
+    }
+}
+
+/// HTTP/2 says the host in a field of its own; a `Host` header beside it must not say another. One connection may
+/// ask for many planes, and each answer is of the plane that was asked for.
+#[test]
+fn addresses_agree_in_http2() {
+    let polder = Polder::start();
+    let (acme, globex) = (polder.plane("acme"), polder.plane("globex"));
+    globex.post(MAPS, &secret("of-globex")).expect(201);
+    acme.post(MAPS, &secret("of-acme")).expect(201);
+    let mut admin = Http2::open(&polder.admin, 1 << 20).unwrap();
+    let mut ask = |host: &str, path: &str, more: &[(&str, &str)]| {
+        let stream = admin.get(host, path, more).unwrap();
+        admin.body(stream).unwrap()
+    };
+    for (plane, other) in [("acme", "globex"), ("globex", "acme"), ("acme", "globex")] {
+        for answer in [
+            ask("127.0.0.1", &format!("/clusters/{plane}{MAPS}"), &[]),
+            ask(&format!("{plane}.localhost"), MAPS, &[]),
+        ] {
+            assert!(
+                answer.contains(&format!("of-{plane}")) && !answer.contains(&format!("of-{other}")),
+                "{answer}"
+            );
+        }
+    }
+    assert!(ask("acme.localhost", MAPS, &[("host", "globex.localhost")]).contains("\"code\":400"));
+    assert!(ask("acme.localhost", "/clusters/globex/api", &[]).contains("\"code\":404"));
+    let mut home = Http2::open(&acme, 1 << 20).unwrap();
+    for (host, path) in
+        [("globex.localhost", MAPS.to_string()), ("127.0.0.1", format!("/clusters/globex{MAPS}"))]
+    {
+        let stream = home.get(host, &path, &[]).unwrap();
+        let answer = home.body(stream).unwrap();
+        assert!(answer.contains("\"code\":404"), "{answer}");
+    }
+    let stream = home.get("acme.localhost", MAPS, &[]).unwrap();
+    assert!(home.body(stream).unwrap().contains("of-acme"), "the connection goes on");
+}
+
+/// Acting as somebody else is for those who may, never gives more than they have, and is never overheard.
+#[test]
+fn impersonation() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tokens.csv");
+    std::fs::write(&path, "weak,bob,2\n").unwrap();
+    let polder = Polder::start_with(&format!("tokenFile: {}\n", path.display()));
+    let (acme, globex) = (polder.plane("acme"), polder.plane("globex"));
+    globex.post(MAPS, &secret("of-globex")).expect(201);
+    let masters = [("Impersonate-User", "ann"), ("Impersonate-Group", "system:masters")];
+    let as_ann = |client: &Client, more: &[(&str, &str)]| client.must("GET", MAPS, more, b"");
+    // Whoever may everything may be anybody, and then may what that one may.
+    as_ann(&acme, &masters).expect(200);
+    let less = as_ann(&acme, &masters[..1]).expect(403).json();
+    assert!(less["message"].as_str().unwrap().contains("User \"ann\" cannot list"), "{less}");
+    as_ann(&acme, &[("Impersonate-User", "system:anonymous")]).expect(403);
+    as_ann(&acme, &masters[1..]).expect(400);
+    // Nobody leaves their plane by another name.
+    for client in [acme.in_plane("globex"), acme.at_root()] {
+        let reply = as_ann(&client, &masters);
+        assert!(matches!(reply.code, 403 | 404) && !reply.text().contains("of-globex"), "{}", reply.text());
+    }
+    // Whoever may not, may not.
+    let weak = acme.with_token("weak").unwrap();
+    let refused = as_ann(&weak, &masters).expect(403).json();
+    assert_eq!(
+        refused["message"],
+        "users \"ann\" is forbidden: User \"bob\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope"
+    );
+    as_ann(&acme.anonymous().unwrap(), &masters).expect(403);
 }

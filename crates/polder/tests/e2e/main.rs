@@ -8,6 +8,8 @@
 mod custom;
 mod discovery;
 mod errors;
+mod forms;
+mod hostile;
 mod isolation;
 mod kubectl;
 mod lifecycle;

@@ -79,6 +79,13 @@ impl Polder {
         self.file(&format!("{name}.kubeconfig"), answer["kubeconfig"].as_str().unwrap())
     }
 
+    /// What the server holds in memory.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+
     /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
         let pid = self.child.id().to_string();

@@ -1,0 +1,250 @@
+//! The objects of a list, read page by page from one state of a collection: whoever lists holds a page in memory,
+//! never the whole, however large the collection is and however slowly the client takes it.
+//!
+//! A page is bounded in bytes, not only in objects, and in how many objects are looked at to fill it. Reading on
+//! after the state has been forgotten fails with 410. Every call may be cancelled and made again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use polder_model::{SmolStr, Status};
+use polder_store::{Filter, ListPage, ListQuery, Plane, ReadError, Remaining, Store, StoredObject};
+
+use crate::selection::Selection;
+use crate::status::read_failed;
+
+/// What a page weighs, about.
+const PAGE_BYTES: usize = 128 * 1024;
+/// Objects of the first page, when their size is not known yet.
+const FIRST_PAGE_LEN: usize = 64;
+const PAGE_LEN_MIN: usize = 4;
+const PAGE_LEN_MAX: usize = 512;
+/// Objects that the cache holds anyway cost a pointer each, and reading on costs more once they have changed: so
+/// pages of those are longer.
+const SHARED_PAGE_BYTES: usize = 4 * 1024 * 1024;
+const SHARED_PAGE_LEN_MAX: usize = 4096;
+/// Objects looked at in one go for those that match.
+const LOOKED_AT_MAX: usize = 512;
+/// What a list with a limit keeps of what it read to find its end.
+const KEPT_BYTES_MAX: usize = 2 * PAGE_BYTES;
+
+/// What stands in front of the objects of a list, and the objects.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    pub resource_version: u64,
+    pub continue_token: Option<String>,
+    pub remaining: Option<u64>,
+    pub objects: Objects,
+}
+
+/// Objects of one state of a collection that are still to be read.
+#[derive(Clone)]
+pub struct Objects {
+    source: Option<Source>,
+    /// Read already.
+    ready: Vec<Arc<StoredObject>>,
+}
+
+/// Where objects come from.
+#[derive(Clone)]
+pub(crate) struct Source {
+    store: Arc<Store>,
+    plane: Arc<Plane>,
+    selection: Arc<Selection>,
+    /// Only the object of this name; empty for all.
+    name: SmolStr,
+    /// What to read next, without limit and filter.
+    query: ListQuery,
+    /// Objects that may still be given out.
+    left: usize,
+    page_len: usize,
+}
+
+/// Some objects that match, and what the store said about the rest.
+struct Found {
+    objects: Vec<Arc<StoredObject>>,
+    page: ListPage,
+}
+
+impl std::fmt::Debug for Objects {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Objects").field("ready", &self.ready.len()).finish_non_exhaustive()
+    }
+}
+
+impl Objects {
+    /// Objects that are here already.
+    pub fn given(objects: Vec<Arc<StoredObject>>) -> Objects {
+        Objects { source: None, ready: objects }
+    }
+
+    /// The next objects; none at the end.
+    pub async fn page(&mut self) -> Result<Vec<Arc<StoredObject>>, Status> {
+        if !self.ready.is_empty() {
+            return Ok(std::mem::take(&mut self.ready));
+        }
+        while let Some(source) = &mut self.source {
+            let found = source.read(false).await.map_err(|error| read_failed(&source.plane, error))?;
+            source.left -= found.objects.len();
+            if source.left == 0 || !found.page.more {
+                self.source = None;
+            }
+            if !found.objects.is_empty() {
+                return Ok(found.objects);
+            }
+            // Looking for what matches may take long: others get a turn.
+            tokio::task::yield_now().await;
+        }
+        Ok(Vec::new())
+    }
+}
+
+impl Source {
+    pub(crate) fn new(
+        store: &Arc<Store>,
+        plane: &Arc<Plane>,
+        selection: &Arc<Selection>,
+        name: &SmolStr,
+        query: ListQuery,
+    ) -> Source {
+        Source {
+            store: store.clone(),
+            plane: plane.clone(),
+            selection: selection.clone(),
+            name: name.clone(),
+            query,
+            left: usize::MAX,
+            page_len: FIRST_PAGE_LEN,
+        }
+    }
+
+    /// Begins a list: fixes the state it is of and, if it has a limit, finds its end. Returns the version, the
+    /// objects, and with a limit that cuts something off the last object and how many follow, if that is known.
+    pub(crate) async fn begin(mut self, limit: usize) -> Result<Begun, ReadError> {
+        if limit > 0 {
+            self.left = limit;
+        }
+        let first = self.read(limit > 0).await?;
+        let revision = first.page.revision;
+        if limit == 0 {
+            let source = first.page.more.then_some(self);
+            return Ok(Begun { revision, objects: Objects { source, ready: first.objects }, cut: None });
+        }
+        let mut found = first;
+        let (mut kept, mut kept_bytes) = (Vec::new(), 0);
+        // Where to go on when not everything was kept: the source as it was after the last object that was.
+        let mut resume = None;
+        let mut last = None;
+        loop {
+            self.left -= found.objects.len();
+            if let Some(object) = found.objects.last() {
+                last = Some(object.name.clone());
+            }
+            if resume.is_none() {
+                kept_bytes += weight(&found.objects);
+                kept.append(&mut found.objects);
+                if kept_bytes > KEPT_BYTES_MAX {
+                    resume = Some(self.clone());
+                }
+            }
+            if self.left == 0 || !found.page.more {
+                break;
+            }
+            tokio::task::yield_now().await;
+            found = self.read(true).await?;
+        }
+        let cut = match last {
+            Some(last) if self.left == 0 && found.page.more && self.follows().await? => {
+                Some(Cut { last, remaining: found.page.remaining })
+            }
+            _ => None,
+        };
+        let source = resume.filter(|resume| resume.left > self.left).map(|resume| {
+            let left = resume.left - self.left;
+            Source { left, ..resume }
+        });
+        Ok(Begun { revision, objects: Objects { source, ready: kept }, cut })
+    }
+
+    /// Whether anything that matches follows.
+    async fn follows(&self) -> Result<bool, ReadError> {
+        if self.selects_all() {
+            return Ok(true);
+        }
+        let mut rest = Source { left: 1, ..self.clone() };
+        loop {
+            let found = rest.read(false).await?;
+            if !found.objects.is_empty() {
+                return Ok(true);
+            }
+            if !found.page.more {
+                return Ok(false);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Reads on. `count` asks how many follow, if that can be known.
+    async fn read(&mut self, count: bool) -> Result<Found, ReadError> {
+        let limit = self.page_len.min(self.left);
+        let looked_at = Arc::new(AtomicUsize::new(0));
+        let filter: Option<Arc<Filter>> = if self.selects_all() {
+            None
+        } else {
+            // When it has seen enough it lets everything pass, so that the page ends; that is sorted out below.
+            let (source, looked_at) = (self.matcher(), looked_at.clone());
+            Some(Arc::new(move |object: &StoredObject| {
+                looked_at.fetch_add(1, Ordering::Relaxed) >= LOOKED_AT_MAX || source(object)
+            }))
+        };
+        let remaining = if count { self.query.remaining } else { Remaining::NotAsked };
+        let query = ListQuery { limit, filter, remaining, ..self.query.clone() };
+        let page = self.store.list(&self.plane, query).await?;
+        self.query.at = Some(page.revision);
+        // Counted once, then carried along.
+        self.query.remaining = page.remaining.map_or(remaining, Remaining::Before);
+        if let Some(last) = page.objects.last() {
+            self.query.after = Some(last.name.clone());
+            let average = (weight(&page.objects) / page.objects.len()).max(1);
+            let shared = page.objects.iter().all(|object| Arc::strong_count(object) > 1);
+            self.page_len = if shared {
+                (SHARED_PAGE_BYTES / average).clamp(PAGE_LEN_MIN, SHARED_PAGE_LEN_MAX)
+            } else {
+                (PAGE_BYTES / average).clamp(PAGE_LEN_MIN, PAGE_LEN_MAX)
+            };
+        }
+        let mut page = page;
+        let mut objects = std::mem::take(&mut page.objects);
+        if looked_at.load(Ordering::Relaxed) > LOOKED_AT_MAX {
+            let matches = self.matcher();
+            objects.retain(|object| matches(object));
+        }
+        Ok(Found { objects, page })
+    }
+
+    fn selects_all(&self) -> bool {
+        self.name.is_empty() && self.selection.is_everything()
+    }
+
+    fn matcher(&self) -> impl Fn(&StoredObject) -> bool + Send + Sync + use<> {
+        let (selection, name) = (self.selection.clone(), self.name.clone());
+        move |object| (name.is_empty() || object.name.name == name) && selection.matches(object)
+    }
+}
+
+/// A list that has been begun.
+pub(crate) struct Begun {
+    pub(crate) revision: polder_store::Revision,
+    pub(crate) objects: Objects,
+    /// Where a limit cut it off.
+    pub(crate) cut: Option<Cut>,
+}
+
+pub(crate) struct Cut {
+    pub(crate) last: polder_store::ObjectName,
+    pub(crate) remaining: Option<u64>,
+}
+
+fn weight(objects: &[Arc<StoredObject>]) -> usize {
+    objects.iter().map(|object| object.record.len()).sum()
+}
