@@ -13,6 +13,7 @@ use std::collections::HashSet;
 use polder_model::{FieldError, FieldPath, Value, names};
 
 use crate::schema::formats::is_absolute_uri;
+use crate::schema::structural::structural_problems;
 use crate::schema::validate::{ERRORS_MAX, shown};
 
 const APPROVED: &str = "api-approved.kubernetes.io";
@@ -57,13 +58,21 @@ pub fn note_storage_version(crd: &mut Value) {
     }
 }
 
+/// Says what is wrong with the JSON of an `openAPIV3Schema` that stands at a path.
+pub type CheckSchema<'c> = &'c dyn Fn(&Value, &FieldPath<'_>) -> Vec<FieldError>;
+
 /// Everything that is wrong with a definition; `old` is what stood there before an update.
 pub fn crd_problems(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    crd_problems_with(crd, old, &structural_problems)
+}
+
+/// The same for somebody who knows some schemas already: checking them is most of the work.
+pub fn crd_problems_with(crd: &Value, old: Option<&Value>, check: CheckSchema<'_>) -> Vec<FieldError> {
     let mut problems = Vec::new();
     if old.is_none() {
         name_problems(crd, &mut problems);
     }
-    spec_problems(crd, &mut problems);
+    spec_problems(crd, check, &mut problems);
     if let Some(old) = old {
         update_problems(crd, old, &mut problems);
     }
@@ -96,7 +105,7 @@ fn name_problems(crd: &Value, problems: &mut Vec<FieldError>) {
     }
 }
 
-fn spec_problems(crd: &Value, problems: &mut Vec<FieldError>) {
+fn spec_problems(crd: &Value, check: CheckSchema<'_>, problems: &mut Vec<FieldError>) {
     let empty = Value::Null;
     let spec = crd.get("spec").unwrap_or(&empty);
     let path = FieldPath::root("spec");
@@ -110,7 +119,7 @@ fn spec_problems(crd: &Value, problems: &mut Vec<FieldError>) {
         problems.push(FieldError::invalid(at_group, group, "should be a domain with at least one dot"));
     }
     enum_problems(spec.str_at(&["scope"]), &["Cluster", "Namespaced"], path.member("scope"), problems);
-    let shared = versions::version_problems(spec, &path, problems);
+    let shared = versions::version_problems(spec, &path, check, problems);
     let at_names = path.member("names");
     for name in ["plural", "singular", "kind", "listKind"] {
         if spec.str_at(&["names", name]).is_none_or(str::is_empty) {
@@ -118,7 +127,7 @@ fn spec_problems(crd: &Value, problems: &mut Vec<FieldError>) {
         }
     }
     names_problems(spec.get("names").unwrap_or(&empty), &at_names, problems);
-    versions::shared_problems(spec, &shared, &path, problems);
+    versions::shared_problems(spec, &shared, &path, check, problems);
     conversion::conversion_problems(spec, &path.member("conversion"), problems);
 }
 
@@ -441,6 +450,19 @@ mod tests {
                 r#"spec.subresources.scale.specReplicasPath: Invalid value: ".status.r": should be a json path under .spec"#,
                 "spec.subresources.scale.statusReplicasPath: Required value",
                 r#"spec.subresources.scale.labelSelectorPath: Invalid value: "x": must be a simple json path starting with ."#,
+            ],
+        );
+        check(
+            |crd| {
+                let scale = json!({
+                    "specReplicasPath": ".spec.sizes[0].replicas", "statusReplicasPath": ".status..replicas",
+                    "labelSelectorPath": ".status.a-b.selector"
+                });
+                version(crd).set_at(&["subresources", "scale"], scale);
+            },
+            &[
+                r#"spec.subresources.scale.specReplicasPath: Invalid value: ".spec.sizes[0].replicas": must be a json path in the dot notation"#,
+                r#"spec.subresources.scale.statusReplicasPath: Invalid value: ".status..replicas": must be a json path in the dot notation"#,
             ],
         );
     }
