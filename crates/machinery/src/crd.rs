@@ -85,6 +85,16 @@ pub fn crd_problems_with(crd: &Value, old: Option<&Value>, check: CheckSchema<'_
     problems
 }
 
+/// What is wrong with the status of a definition, for somebody who writes only that.
+pub fn crd_status_problems(crd: &Value) -> Vec<FieldError> {
+    let mut problems = Vec::new();
+    let accepted = crd.at(&["status", "acceptedNames"]).unwrap_or(&Value::Null);
+    names_problems(accepted, &FieldPath::root("status").member("acceptedNames"), &mut problems);
+    stored_versions_problems(crd, &mut problems);
+    problems.truncate(ERRORS_MAX);
+    problems
+}
+
 fn name_problems(crd: &Value, problems: &mut Vec<FieldError>) {
     let metadata = FieldPath::root("metadata");
     let path = metadata.member("name");
@@ -248,33 +258,53 @@ fn approval(crd: &Value) -> Approval {
     }
 }
 
+fn is_protected(crd: &Value) -> bool {
+    let group = crd.str_at(&["spec", "group"]).unwrap_or_default();
+    ["k8s.io", "kubernetes.io"]
+        .iter()
+        .any(|domain| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+}
+
+fn approval_text(crd: &Value) -> String {
+    const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+    let value = crd.str_at(&["metadata", "annotations", APPROVED]).unwrap_or_default();
+    match approval(crd) {
+        Approval::Approved => format!("approved in {value}"),
+        Approval::Bypassed => format!("not approved: {value:?}"),
+        Approval::Missing => format!("protected groups must have approval annotation {APPROVED:?}, {SEE}"),
+        Approval::Invalid => format!(
+            "protected groups must have approval annotation {APPROVED:?} with either a URL or a reason \
+             starting with \"unapproved\", {SEE}"
+        ),
+    }
+}
+
+/// Status, reason and message of the condition `KubernetesAPIApprovalPolicyConformant`, for groups that need it.
+pub fn approval_condition(crd: &Value) -> Option<(&'static str, &'static str, String)> {
+    let (status, reason) = match approval(crd) {
+        Approval::Approved => ("True", "ApprovedAnnotation"),
+        Approval::Bypassed => ("False", "UnapprovedAnnotation"),
+        Approval::Missing => ("False", "MissingAnnotation"),
+        Approval::Invalid => ("False", "InvalidAnnotation"),
+    };
+    is_protected(crd).then(|| (status, reason, approval_text(crd)))
+}
+
 /// Groups of the Kubernetes community need an approval.
 fn approval_problems(crd: &Value, old: Option<&Value>, problems: &mut Vec<FieldError>) {
-    let group = crd.str_at(&["spec", "group"]).unwrap_or_default();
-    let is_protected = ["k8s.io", "kubernetes.io"]
-        .iter()
-        .any(|domain| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')));
     let state = approval(crd);
-    if !is_protected || old.is_some_and(|old| approval(old) == state) {
+    if !is_protected(crd) || old.is_some_and(|old| approval(old) == state) {
         return;
     }
     let metadata = FieldPath::root("metadata");
     let annotations = metadata.member("annotations");
     let path = annotations.key(APPROVED);
-    let see = "see https://github.com/kubernetes/enhancements/pull/1111";
     match state {
         Approval::Approved | Approval::Bypassed => {}
-        Approval::Missing => {
-            let detail = format!("protected groups must have approval annotation {APPROVED:?}, {see}");
-            problems.push(FieldError::required(path, detail));
-        }
+        Approval::Missing => problems.push(FieldError::required(path, approval_text(crd))),
         Approval::Invalid => {
             let value = crd.str_at(&["metadata", "annotations", APPROVED]).unwrap_or_default();
-            let detail = format!(
-                "protected groups must have approval annotation {APPROVED:?} with either a URL or a reason \
-                 starting with \"unapproved\", {see}"
-            );
-            problems.push(FieldError::invalid(path, value, detail));
+            problems.push(FieldError::invalid(path, value, approval_text(crd)));
         }
     }
 }

@@ -22,6 +22,7 @@ pub mod write;
 
 mod actions;
 mod custom;
+mod fair_queue;
 mod finalize;
 mod metadata;
 mod resources;
