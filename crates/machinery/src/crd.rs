@@ -13,6 +13,7 @@ use std::collections::HashSet;
 use polder_model::{FieldError, FieldPath, Value, names};
 
 use crate::schema::formats::is_absolute_uri;
+use crate::schema::structural::structural_problems;
 use crate::schema::validate::{ERRORS_MAX, shown};
 
 const APPROVED: &str = "api-approved.kubernetes.io";
@@ -57,13 +58,21 @@ pub fn note_storage_version(crd: &mut Value) {
     }
 }
 
+/// Says what is wrong with the JSON of an `openAPIV3Schema` that stands at a path.
+pub type CheckSchema<'c> = &'c dyn Fn(&Value, &FieldPath<'_>) -> Vec<FieldError>;
+
 /// Everything that is wrong with a definition; `old` is what stood there before an update.
 pub fn crd_problems(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    crd_problems_with(crd, old, &structural_problems)
+}
+
+/// The same for somebody who knows some schemas already: checking them is most of the work.
+pub fn crd_problems_with(crd: &Value, old: Option<&Value>, check: CheckSchema<'_>) -> Vec<FieldError> {
     let mut problems = Vec::new();
     if old.is_none() {
         name_problems(crd, &mut problems);
     }
-    spec_problems(crd, &mut problems);
+    spec_problems(crd, check, &mut problems);
     if let Some(old) = old {
         update_problems(crd, old, &mut problems);
     }
@@ -72,6 +81,16 @@ pub fn crd_problems(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
     stored_versions_problems(crd, &mut problems);
     approval_problems(crd, old, &mut problems);
     preserve_problems(crd, old, &mut problems);
+    problems.truncate(ERRORS_MAX);
+    problems
+}
+
+/// What is wrong with the status of a definition, for somebody who writes only that.
+pub fn crd_status_problems(crd: &Value) -> Vec<FieldError> {
+    let mut problems = Vec::new();
+    let accepted = crd.at(&["status", "acceptedNames"]).unwrap_or(&Value::Null);
+    names_problems(accepted, &FieldPath::root("status").member("acceptedNames"), &mut problems);
+    stored_versions_problems(crd, &mut problems);
     problems.truncate(ERRORS_MAX);
     problems
 }
@@ -96,7 +115,7 @@ fn name_problems(crd: &Value, problems: &mut Vec<FieldError>) {
     }
 }
 
-fn spec_problems(crd: &Value, problems: &mut Vec<FieldError>) {
+fn spec_problems(crd: &Value, check: CheckSchema<'_>, problems: &mut Vec<FieldError>) {
     let empty = Value::Null;
     let spec = crd.get("spec").unwrap_or(&empty);
     let path = FieldPath::root("spec");
@@ -110,7 +129,7 @@ fn spec_problems(crd: &Value, problems: &mut Vec<FieldError>) {
         problems.push(FieldError::invalid(at_group, group, "should be a domain with at least one dot"));
     }
     enum_problems(spec.str_at(&["scope"]), &["Cluster", "Namespaced"], path.member("scope"), problems);
-    let shared = versions::version_problems(spec, &path, problems);
+    let shared = versions::version_problems(spec, &path, check, problems);
     let at_names = path.member("names");
     for name in ["plural", "singular", "kind", "listKind"] {
         if spec.str_at(&["names", name]).is_none_or(str::is_empty) {
@@ -118,7 +137,7 @@ fn spec_problems(crd: &Value, problems: &mut Vec<FieldError>) {
         }
     }
     names_problems(spec.get("names").unwrap_or(&empty), &at_names, problems);
-    versions::shared_problems(spec, &shared, &path, problems);
+    versions::shared_problems(spec, &shared, &path, check, problems);
     conversion::conversion_problems(spec, &path.member("conversion"), problems);
 }
 
@@ -239,33 +258,53 @@ fn approval(crd: &Value) -> Approval {
     }
 }
 
+fn is_protected(crd: &Value) -> bool {
+    let group = crd.str_at(&["spec", "group"]).unwrap_or_default();
+    ["k8s.io", "kubernetes.io"]
+        .iter()
+        .any(|domain| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+}
+
+fn approval_text(crd: &Value) -> String {
+    const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+    let value = crd.str_at(&["metadata", "annotations", APPROVED]).unwrap_or_default();
+    match approval(crd) {
+        Approval::Approved => format!("approved in {value}"),
+        Approval::Bypassed => format!("not approved: {value:?}"),
+        Approval::Missing => format!("protected groups must have approval annotation {APPROVED:?}, {SEE}"),
+        Approval::Invalid => format!(
+            "protected groups must have approval annotation {APPROVED:?} with either a URL or a reason \
+             starting with \"unapproved\", {SEE}"
+        ),
+    }
+}
+
+/// Status, reason and message of the condition `KubernetesAPIApprovalPolicyConformant`, for groups that need it.
+pub fn approval_condition(crd: &Value) -> Option<(&'static str, &'static str, String)> {
+    let (status, reason) = match approval(crd) {
+        Approval::Approved => ("True", "ApprovedAnnotation"),
+        Approval::Bypassed => ("False", "UnapprovedAnnotation"),
+        Approval::Missing => ("False", "MissingAnnotation"),
+        Approval::Invalid => ("False", "InvalidAnnotation"),
+    };
+    is_protected(crd).then(|| (status, reason, approval_text(crd)))
+}
+
 /// Groups of the Kubernetes community need an approval.
 fn approval_problems(crd: &Value, old: Option<&Value>, problems: &mut Vec<FieldError>) {
-    let group = crd.str_at(&["spec", "group"]).unwrap_or_default();
-    let is_protected = ["k8s.io", "kubernetes.io"]
-        .iter()
-        .any(|domain| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')));
     let state = approval(crd);
-    if !is_protected || old.is_some_and(|old| approval(old) == state) {
+    if !is_protected(crd) || old.is_some_and(|old| approval(old) == state) {
         return;
     }
     let metadata = FieldPath::root("metadata");
     let annotations = metadata.member("annotations");
     let path = annotations.key(APPROVED);
-    let see = "see https://github.com/kubernetes/enhancements/pull/1111";
     match state {
         Approval::Approved | Approval::Bypassed => {}
-        Approval::Missing => {
-            let detail = format!("protected groups must have approval annotation {APPROVED:?}, {see}");
-            problems.push(FieldError::required(path, detail));
-        }
+        Approval::Missing => problems.push(FieldError::required(path, approval_text(crd))),
         Approval::Invalid => {
             let value = crd.str_at(&["metadata", "annotations", APPROVED]).unwrap_or_default();
-            let detail = format!(
-                "protected groups must have approval annotation {APPROVED:?} with either a URL or a reason \
-                 starting with \"unapproved\", {see}"
-            );
-            problems.push(FieldError::invalid(path, value, detail));
+            problems.push(FieldError::invalid(path, value, approval_text(crd)));
         }
     }
 }
@@ -441,6 +480,19 @@ mod tests {
                 r#"spec.subresources.scale.specReplicasPath: Invalid value: ".status.r": should be a json path under .spec"#,
                 "spec.subresources.scale.statusReplicasPath: Required value",
                 r#"spec.subresources.scale.labelSelectorPath: Invalid value: "x": must be a simple json path starting with ."#,
+            ],
+        );
+        check(
+            |crd| {
+                let scale = json!({
+                    "specReplicasPath": ".spec.sizes[0].replicas", "statusReplicasPath": ".status..replicas",
+                    "labelSelectorPath": ".status.a-b.selector"
+                });
+                version(crd).set_at(&["subresources", "scale"], scale);
+            },
+            &[
+                r#"spec.subresources.scale.specReplicasPath: Invalid value: ".spec.sizes[0].replicas": must be a json path in the dot notation"#,
+                r#"spec.subresources.scale.statusReplicasPath: Invalid value: ".status..replicas": must be a json path in the dot notation"#,
             ],
         );
     }

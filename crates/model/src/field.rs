@@ -63,6 +63,32 @@ impl fmt::Display for FieldPath<'_> {
     }
 }
 
+/// Longer paths are cut: keys come from clients, and every error repeats the path.
+const PATH_BYTES_MAX: usize = 1024;
+
+/// The text of a path, or of anything else that may hold what a client wrote, cut where it gets too long. Writing
+/// stops there too: the rest costs nothing.
+pub fn bounded(text: impl fmt::Display) -> String {
+    struct Cut(String);
+    impl fmt::Write for Cut {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            let left = PATH_BYTES_MAX - self.0.len();
+            if text.len() <= left {
+                self.0.push_str(text);
+                return Ok(());
+            }
+            let end = (0..=left).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+            self.0.push_str(&text[..end]);
+            Err(fmt::Error)
+        }
+    }
+    let mut cut = Cut(String::new());
+    if fmt::Write::write_fmt(&mut cut, format_args!("{text}")).is_err() {
+        cut.0.push_str("...");
+    }
+    cut.0
+}
+
 /// One thing wrong with one field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
@@ -126,7 +152,7 @@ impl FieldError {
         value: Option<Value>,
         detail: impl Into<String>,
     ) -> FieldError {
-        FieldError { kind, path: path.to_string(), value, detail: detail.into() }
+        FieldError { kind, path: bounded(path), value, detail: detail.into() }
     }
 
     pub fn required(path: impl fmt::Display, detail: impl Into<String>) -> FieldError {
@@ -258,6 +284,18 @@ mod tests {
         let first = containers.index(0);
         assert_eq!(first.member("name").to_string(), "spec.containers[0].name");
         assert_eq!(FieldPath::ROOT.member("data").key("a.b").to_string(), "data[a.b]");
+    }
+
+    #[test]
+    fn long_paths_are_cut() {
+        let key = "é".repeat(1 << 20);
+        let root = FieldPath::root("spec");
+        let (one, two) = (root.member(&key), root.key(&key));
+        for path in [one, one.member(&key), two.index(3).member("x")] {
+            let text = FieldError::required(path, "").path;
+            assert!(text.len() <= PATH_BYTES_MAX + 3 && text.ends_with("é..."), "{}", text.len());
+        }
+        assert_eq!(bounded(root.key("short")), "spec[short]");
     }
 
     #[test]

@@ -1,63 +1,142 @@
 //! Which resources a plane serves: the built-in ones, shared by all planes, and its own.
 //!
-//! Planes with the same CRDs share one catalog, whatever documents were computed from it included; a plane without
-//! CRDs costs nothing here.
+//! A catalog is immutable. The next one differs by one CRD and shares everything else with it, so a plane with
+//! hundreds of CRDs pays no more for one more than a plane with none. What is computed from a catalog (discovery,
+//! OpenAPI) is made when somebody asks for it and shared by content.
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
+use imbl::OrdMap;
+use parking_lot::Mutex;
 use polder_machinery::schema::table::{BuiltinResource, builtin};
 use polder_model::{GroupResource, GroupVersion, SmolStr, format_smolstr};
 use polder_store::Store;
+use sha2::{Digest, Sha256};
 
 use crate::behavior::Behavior;
+use crate::custom::{Crd, hex};
 use crate::definition::{Origin, ResourceDefinition, Scale, ServedVersion, Subresource, type_meta};
 use crate::resources;
 
 /// The resources of a plane.
-#[derive(Debug)]
 pub struct Catalog {
-    /// In discovery order.
-    pub definitions: Vec<Arc<ResourceDefinition>>,
-    by_name: HashMap<GroupResource, Arc<ResourceDefinition>>,
-    /// Content address; equal catalogs have equal ones.
-    pub digest: SmolStr,
-    documents: Documents,
+    base: Arc<Base>,
+    own: OrdMap<GroupResource, Arc<Crd>>,
+    digest: OnceLock<SmolStr>,
+    documents: OnceLock<Arc<Documents>>,
 }
+
+/// What planes serve without any CRD.
+struct Base {
+    /// In discovery order.
+    definitions: Vec<Arc<ResourceDefinition>>,
+    by_name: HashMap<GroupResource, Arc<ResourceDefinition>>,
+    name: &'static str,
+    /// Documents of catalogs on this base, by digest.
+    documents: Mutex<HashMap<SmolStr, Arc<Documents>>>,
+}
+
+/// Documents of catalogs nobody holds are kept up to this many.
+const DOCUMENTS_LEN_MAX: usize = 32;
 
 /// Documents computed from a catalog on first use, kept as long as it is: discovery, OpenAPI.
 #[derive(Default)]
-pub struct Documents {
+struct Documents {
     slots: [OnceLock<Box<dyn Any + Send + Sync>>; 4],
 }
 
-impl std::fmt::Debug for Documents {
+impl std::fmt::Debug for Catalog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Documents")
+        f.debug_struct("Catalog")
+            .field("base", &self.base.name)
+            .field("own", &self.own.len())
+            .finish_non_exhaustive()
     }
 }
 
 impl Catalog {
-    pub(crate) fn new(definitions: Vec<Arc<ResourceDefinition>>, digest: SmolStr) -> Catalog {
+    /// A catalog without CRDs.
+    pub(crate) fn base(definitions: Vec<Arc<ResourceDefinition>>, name: &'static str) -> Catalog {
         let by_name =
             definitions.iter().map(|definition| (definition.group_resource(), definition.clone())).collect();
-        Catalog { definitions, by_name, digest, documents: Documents::default() }
+        let base = Base { definitions, by_name, name, documents: Mutex::default() };
+        Catalog {
+            base: Arc::new(base),
+            own: OrdMap::new(),
+            digest: OnceLock::new(),
+            documents: OnceLock::new(),
+        }
+    }
+
+    /// The same base with other CRDs.
+    pub(crate) fn with_all(&self, own: OrdMap<GroupResource, Arc<Crd>>) -> Catalog {
+        Catalog { base: self.base.clone(), own, digest: OnceLock::new(), documents: OnceLock::new() }
+    }
+
+    /// With one CRD put in, or taken out.
+    pub(crate) fn with(&self, name: &GroupResource, crd: Option<Arc<Crd>>) -> Catalog {
+        self.with_all(match crd {
+            Some(crd) => self.own.update(name.clone(), crd),
+            None => self.own.without(name),
+        })
+    }
+
+    /// The plane's own CRDs, served or not, by group and name.
+    pub(crate) fn crds(&self) -> impl Iterator<Item = (&GroupResource, &Arc<Crd>)> {
+        self.own.iter()
+    }
+
+    /// The CRDs of one group.
+    pub(crate) fn crds_of<'a>(
+        &'a self,
+        group: &'a str,
+    ) -> impl Iterator<Item = (&'a GroupResource, &'a Arc<Crd>)> {
+        let first = GroupResource::new(group, "");
+        self.own.range(first..).take_while(move |(name, _)| name.group == group)
+    }
+
+    pub(crate) fn crd(&self, name: &GroupResource) -> Option<&Arc<Crd>> {
+        self.own.get(name)
+    }
+
+    /// Whether a resource is served without any CRD.
+    pub(crate) fn is_base(&self, name: &GroupResource) -> bool {
+        self.base.by_name.contains_key(name)
+    }
+
+    /// Everything that is served, in discovery order.
+    pub fn definitions(&self) -> impl Iterator<Item = &Arc<ResourceDefinition>> {
+        self.base.definitions.iter().chain(self.own.values().filter_map(|crd| crd.definition()))
     }
 
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<(Arc<ResourceDefinition>, usize)> {
-        let definition = self.by_name.get(&GroupResource::new(group, plural))?;
+        let definition = self.by_group_resource(&GroupResource::new(group, plural))?;
         Some((definition.clone(), definition.version(version)?))
     }
 
     pub fn by_group_resource(&self, name: &GroupResource) -> Option<&Arc<ResourceDefinition>> {
-        self.by_name.get(name)
+        let base = self.base.by_name.get(name);
+        base.or_else(|| self.own.get(name).and_then(|crd| crd.definition()))
     }
 
     /// Whether anything is served under a group, or a group and version.
     pub fn has_group(&self, group: &str, version: Option<&str>) -> bool {
-        self.definitions.iter().any(|definition| {
+        self.definitions().any(|definition| {
             definition.group == group && version.is_none_or(|version| definition.version(version).is_some())
+        })
+    }
+
+    /// Content address: catalogs that serve the same have the same.
+    pub fn digest(&self) -> &str {
+        self.digest.get_or_init(|| {
+            let mut hash = Sha256::new();
+            hash.update(self.base.name.as_bytes());
+            for crd in self.own.values().filter(|crd| crd.definition().is_some()) {
+                hash.update(crd.digest);
+            }
+            SmolStr::from(hex(&hash.finalize()))
         })
     }
 
@@ -65,7 +144,7 @@ impl Catalog {
     pub fn group_versions(&self) -> Vec<(SmolStr, Vec<SmolStr>)> {
         let mut groups: Vec<(SmolStr, Vec<SmolStr>)> = Vec::new();
         let mut index: HashMap<SmolStr, usize> = HashMap::new();
-        for definition in &self.definitions {
+        for definition in self.definitions() {
             let at = *index.entry(definition.group.clone()).or_insert_with(|| {
                 groups.push((definition.group.clone(), Vec::new()));
                 groups.len() - 1
@@ -85,8 +164,20 @@ impl Catalog {
     /// A document computed from this catalog, made on first use. `slot` is one of a few fixed numbers, each always
     /// used with the same type.
     pub fn document<T: Send + Sync + 'static>(&self, slot: usize, make: impl FnOnce() -> T) -> &T {
-        let document = self.documents.slots[slot].get_or_init(|| Box::new(make()));
+        let documents = self.documents.get_or_init(|| {
+            let mut shared = self.base.documents.lock();
+            if shared.len() >= DOCUMENTS_LEN_MAX && !shared.contains_key(self.digest()) {
+                shared.retain(|_, documents| Arc::strong_count(documents) > 1);
+            }
+            shared.entry(SmolStr::new(self.digest())).or_default().clone()
+        });
+        let document = documents.slots[slot].get_or_init(|| Box::new(make()));
         document.downcast_ref().expect("each slot is used with one type")
+    }
+
+    /// How many catalogs of this base have documents that somebody holds: those are large.
+    pub(crate) fn documents_len(&self) -> usize {
+        self.base.documents.lock().values().filter(|documents| Arc::strong_count(documents) > 1).count()
     }
 }
 

@@ -180,6 +180,7 @@ impl Registry {
         if is_namespace {
             marked.set_at(&["status", "phase"], "Terminating");
         }
+        custom::mark_terminating(target, &mut marked, &self.now());
         Some(marked)
     }
 
@@ -195,8 +196,9 @@ impl Registry {
         let writes =
             vec![Write { key: self.key(context, target), record: None, expect: Expect::At(stored.revision) }];
         match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
-            Ok(_) => {
-                custom::committed(self, context, target);
+            Ok(committed) => {
+                custom::committed(self, context, target, committed.revision, None);
+                self.nudge_holder(context, target);
                 Ok(true)
             }
             Err(CommitError::Conflict { .. }) => Ok(false),

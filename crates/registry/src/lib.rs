@@ -23,6 +23,7 @@ pub mod write;
 
 mod actions;
 mod custom;
+mod fair_queue;
 mod finalize;
 mod metadata;
 mod resources;

@@ -29,7 +29,7 @@ pub(crate) fn definitions(store: &Store) -> Vec<Arc<ResourceDefinition>> {
                 "schema": {"openAPIV3Schema": (schema_json(kind).unwrap_or_default())},
             }],
         }});
-        let definition = custom::definition(store, &crd, behavior);
+        let definition = custom::own_definition(store, &crd, behavior);
         let mut definition = definition.expect("our own kinds are well-formed");
         if kind == "Plane" {
             let own = [

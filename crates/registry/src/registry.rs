@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use polder_auth::authz::{self, Attributes, Chain, Decision};
-use polder_model::{GroupResource, GroupVersion, PlaneId, SmolStr, Status, Value};
+use polder_model::{GroupResource, GroupVersion, PlaneId, Status, Value};
 use polder_store::{Key, ObjectName, Plane, ResourceId, Store, StoredObject};
 use tokio_util::task::TaskTracker;
 
@@ -36,7 +36,7 @@ pub struct Registry {
     pub(crate) builtin: Arc<Catalog>,
     /// What the core plane serves: the same, and our own kinds.
     pub(crate) core: Arc<Catalog>,
-    pub(crate) customs: Customs,
+    pub(crate) customs: Arc<Customs>,
     pub(crate) chores: Chores,
     /// Planes that are being filled right now.
     pub(crate) importing: parking_lot::Mutex<HashSet<PlaneId>>,
@@ -70,9 +70,9 @@ impl Registry {
         Registry {
             namespaces: store.resource_id(&GroupResource::new("", "namespaces")),
             crds: store.resource_id(&GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions")),
-            builtin: Arc::new(Catalog::new(definitions, SmolStr::new_static("builtin"))),
-            core: Arc::new(Catalog::new(core, SmolStr::new_static("core"))),
-            customs: Customs::default(),
+            builtin: Arc::new(Catalog::base(definitions, "builtin")),
+            core: Arc::new(Catalog::base(core, "core")),
+            customs: Arc::default(),
             chores: Chores::default(),
             importing: parking_lot::Mutex::default(),
             tasks: TaskTracker::new(),
@@ -90,8 +90,7 @@ impl Registry {
         version: &str,
         plural: &str,
     ) -> Result<Option<(Arc<ResourceDefinition>, usize)>, Status> {
-        let base = if plane.id == PlaneId::CORE { &self.core } else { &self.builtin };
-        if let Some(found) = base.find(group, version, plural) {
+        if let Some(found) = self.base(plane.id).find(group, version, plural) {
             return Ok(Some(found));
         }
         Ok(self.catalog(plane).await?.find(group, version, plural))

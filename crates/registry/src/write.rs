@@ -2,13 +2,14 @@
 //! write without a resource version starts over when somebody else was faster.
 
 use polder_machinery::patch::{PatchError, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
-use polder_model::{FieldError, GroupResource, Object, SmolStr, Status, Value};
+use polder_model::{FieldError, GroupResource, Object, Reason, SmolStr, Status, Value};
 use polder_store::{Change, CommitError, Expect, Key, ObjectName, PlaneChange, Record, StoredObject, Write};
 use std::sync::Arc;
 
 use crate::context::{RequestContext, WriteOptions};
 use crate::decode::{self, Document};
 use crate::definition::{Origin, Target};
+use crate::finalize::is_marked;
 use crate::metadata;
 use crate::registry::{Answered, ObjectAnswer, Registry, convert, needs_conversion};
 use crate::status::{commit_failed, read_failed};
@@ -46,10 +47,7 @@ impl Registry {
         self.authorize(context, "create", target).await?;
         check_verb(target, "create")?;
         if target.definition.terminating {
-            return Err(Status::untyped(
-                405,
-                "create not allowed while custom resource definition is terminating",
-            ));
+            return Err(custom::refuse_terminating(target));
         }
         let value = decode::decode(context, target, document, options.field_validation)?;
         if let Some(answer) = crate::reviews::answer(self, context, target, &value).await? {
@@ -73,6 +71,7 @@ impl Registry {
             remove(&mut value, "status");
         }
         (target.definition.behavior.prepare_create)(&mut value);
+        let _turn = custom::turn(self, context, target).await;
         let mut attempt = 0;
         loop {
             attempt += 1;
@@ -90,8 +89,8 @@ impl Registry {
                     let status = Status::already_exists(&target.definition.group_resource(), &name);
                     return Err(if generated { status.with_retry_after(1) } else { status });
                 }
-                Err(CreateError::NamespaceChanged) if attempt < ATTEMPTS_MAX => {}
-                Err(CreateError::NamespaceChanged) => {
+                Err(CreateError::HolderChanged) if attempt < ATTEMPTS_MAX => {}
+                Err(CreateError::HolderChanged) => {
                     return Err(Status::modified(&target.definition.group_resource(), &name));
                 }
                 Err(CreateError::Status(status)) => return Err(*status),
@@ -108,7 +107,8 @@ impl Registry {
         mut value: Value,
         options: &WriteOptions,
     ) -> Result<Answered, CreateError> {
-        let guards = self.namespace_guard(context, target).await?;
+        let mut guards = self.namespace_guard(context, target).await?;
+        guards.extend(custom::guard(self, context, target).await?);
         let key = self.key(context, target);
         let plane = planes::change(self, context, target, Some(&value), None)?;
         let record = encoded(context, target, &value);
@@ -127,15 +127,20 @@ impl Registry {
         };
         match self.store.commit(change).await {
             Ok(committed) => {
-                custom::committed(self, context, target);
                 let revision = committed.revision;
+                custom::committed(self, context, target, revision, Some(&value));
                 // The space is of no interest to whoever answers a client.
                 let space = context.plane.overlay();
                 let stored = Arc::new(StoredObject { name: key.name, revision, space, record });
                 Ok(self.answer(context, target, stored)?)
             }
             Err(CommitError::Conflict { key: other, .. }) if other == key => Err(CreateError::Exists),
-            Err(CommitError::Conflict { .. }) => Err(CreateError::NamespaceChanged),
+            Err(CommitError::Conflict { key: other, .. }) => {
+                if other.resource == self.crds {
+                    self.customs.forget(context.plane.id);
+                }
+                Err(CreateError::HolderChanged)
+            }
             Err(error) => {
                 Err(commit_failed(&context.plane, &target.definition.group_resource(), &target.name, error)
                     .into())
@@ -158,7 +163,7 @@ impl Registry {
         let Some(namespace) = found else {
             return Err(Status::not_found(&GroupResource::new("", "namespaces"), &target.namespace).into());
         };
-        if is_terminating(&namespace.record) {
+        if is_marked(&namespace.record) {
             let place = &target.namespace;
             let why =
                 format!("unable to create new content in namespace {place} because it is being terminated");
@@ -193,15 +198,38 @@ impl Registry {
             )));
         }
         metadata::check_namespace(&mut value, target)?;
-        if target.definition.behavior.create_on_update
-            && target.subresource.is_empty()
-            && self.find(context, target).await?.is_none()
-        {
-            self.authorize(context, "create", target).await?;
-            remove_at(&mut value, &["metadata", "resourceVersion"]);
-            return self.create_decoded(context, target, value, options).await;
+        if target.definition.behavior.create_on_update && target.subresource.is_empty() {
+            return self.put(context, target, value, options).await;
         }
         self.modify(context, target, Source::Put(value), options).await
+    }
+
+    /// Creates or replaces, whichever it takes: somebody else may create or delete the object meanwhile.
+    async fn put(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        value: Value,
+        options: &WriteOptions,
+    ) -> Result<ObjectAnswer, Status> {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let last = attempt >= ATTEMPTS_MAX;
+            if self.find(context, target).await?.is_none() {
+                self.authorize(context, "create", target).await?;
+                let mut new = value.clone();
+                remove_at(&mut new, &["metadata", "resourceVersion"]);
+                match self.create_decoded(context, target, new, options).await {
+                    Err(status) if status.reason == Some(Reason::AlreadyExists) && !last => {}
+                    outcome => return outcome,
+                }
+            }
+            match self.modify(context, target, Source::Put(value.clone()), options).await {
+                Err(status) if status.code == 404 && !last => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     pub async fn patch(
@@ -256,6 +284,7 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<ObjectAnswer, Status> {
         let resource = target.definition.group_resource();
+        let _turn = custom::turn(self, context, target).await;
         for _ in 0..ATTEMPTS_MAX {
             let stored = self.must_find(context, target).await?;
             let old = self.to_client(context, target, &stored)?;
@@ -379,14 +408,18 @@ impl Registry {
         if record == stored.record {
             return self.answer(context, target, stored.clone()).map(Some);
         }
-        let writes = vec![Write {
+        let mut writes = vec![Write {
             key: key.clone(),
             record: Some(record.clone()),
             expect: Expect::At(stored.revision),
         }];
+        let is_deleted = |object: &Value| object.at(&["metadata", "deletionTimestamp"]).is_some();
+        if is_deleted(&new) && !is_deleted(old) && custom::chore(self, target).is_some() {
+            writes.push(self.chore_mark(&context.plane));
+        }
         match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
             Ok(committed) => {
-                custom::committed(self, context, target);
+                custom::committed(self, context, target, committed.revision, Some(&new));
                 let (revision, space) = (committed.revision, context.plane.overlay());
                 let stored = Arc::new(StoredObject { name: key.name, revision, space, record });
                 self.answer(context, target, stored).map(Some)
@@ -413,8 +446,9 @@ impl Registry {
         let writes =
             vec![Write { key: self.key(context, target), record: None, expect: Expect::At(stored.revision) }];
         match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
-            Ok(_) => {
-                custom::committed(self, context, target);
+            Ok(committed) => {
+                custom::committed(self, context, target, committed.revision, None);
+                self.nudge_holder(context, target);
                 Ok(Some(Answered::Made(new)))
             }
             Err(CommitError::Conflict { .. }) => Ok(None),
@@ -449,7 +483,8 @@ impl Registry {
 
 enum CreateError {
     Exists,
-    NamespaceChanged,
+    /// The namespace, or the CRD, is not as it was a moment ago.
+    HolderChanged,
     Status(Box<Status>),
 }
 
@@ -538,14 +573,6 @@ fn encoded(context: &RequestContext, target: &Target, value: &Value) -> Record {
     convert(target, &mut stored_form, &target.group_version(), &target.definition.storage);
     planes::strip_live(context, target, &mut stored_form);
     Record::encode(&stored_form)
-}
-
-/// Whether a namespace is on its way out. Asked at every create, so only a body that may say so is parsed.
-fn is_terminating(record: &Record) -> bool {
-    const MEMBER: &[u8] = b"\"deletionTimestamp\"";
-    let body = record.body();
-    body.windows(MEMBER.len()).any(|window| window == MEMBER)
-        && Value::parse(body).is_ok_and(|value| value.at(&["metadata", "deletionTimestamp"]).is_some())
 }
 
 /// A deleted object that nothing holds back any more.

@@ -222,7 +222,7 @@ fn served<'a>(
     group: &'a str,
     version: &'a str,
 ) -> impl Iterator<Item = (&'a ResourceDefinition, &'a ServedVersion)> {
-    let own = catalog.definitions.iter().filter(move |definition| definition.group == group);
+    let own = catalog.definitions().filter(move |definition| definition.group == group);
     own.filter_map(move |definition| {
         let index = definition.version(version)?;
         Some((&**definition, &definition.versions[index]))

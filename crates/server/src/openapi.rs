@@ -143,16 +143,15 @@ static PROGRAM: LazyLock<String> = LazyLock::new(|| {
 /// Changes whenever the document may: built-in groups with the program, groups with custom kinds also with the catalog.
 fn v3_hash(catalog: &Catalog, group_version: &GroupVersion) -> String {
     let custom = catalog
-        .definitions
-        .iter()
+        .definitions()
         .any(|definition| definition.is_custom() && definition.group == group_version.group);
-    let own = if custom { catalog.digest.as_str() } else { "" };
+    let own = if custom { catalog.digest() } else { "" };
     hex(&Sha512::digest(format!("{group_version} {} {own}", *PROGRAM).as_bytes()))
 }
 
 fn published(catalog: &Catalog, only: Option<&GroupVersion>) -> Vec<PublishedResource> {
     let mut resources = Vec::new();
-    for definition in &catalog.definitions {
+    for definition in catalog.definitions() {
         for (index, version) in definition.versions.iter().enumerate() {
             let group_version = definition.group_version(index);
             if only.is_some_and(|only| *only != group_version) {

@@ -90,6 +90,10 @@ impl ResourceTable {
         self.names.len()
     }
 
+    pub(crate) fn find(&self, name: &GroupResource) -> Option<ResourceId> {
+        self.by_name.get(name).copied()
+    }
+
     pub(crate) fn unstored(&self) -> Vec<(ResourceId, GroupResource)> {
         let ids = (self.stored..self.names.len()).filter_map(|index| u32::try_from(index).ok());
         ids.map(|index| (ResourceId(index), self.names[index as usize].clone())).collect()

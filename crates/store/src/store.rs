@@ -110,6 +110,11 @@ impl Store {
         self.shared.resource_id(name)
     }
 
+    /// The short id of a resource that has one.
+    pub fn known_resource(&self, name: &GroupResource) -> Option<ResourceId> {
+        self.shared.resources.read().find(name)
+    }
+
     /// Commits a change: all of it under one revision, durable when this returns, or nothing. Runs to its end even
     /// when the caller goes away.
     pub async fn commit(&self, change: Change) -> Result<Committed, CommitError> {

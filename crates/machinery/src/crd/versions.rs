@@ -4,8 +4,7 @@ use std::collections::HashSet;
 
 use polder_model::{FieldError, FieldPath, Object, Value, names};
 
-use super::selectable;
-use crate::schema::structural::structural_problems;
+use super::{CheckSchema, selectable};
 use crate::schema::validate::{ERRORS_MAX, shown};
 
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
@@ -23,8 +22,7 @@ pub(super) struct Shared {
 impl Shared {
     fn of(versions: &[Value]) -> Shared {
         let same = |key: &str| {
-            let set = |version: &Value| version.get(key).filter(|value| !value.is_null()).cloned();
-            let mut values = versions.iter().map(set);
+            let mut values = versions.iter().map(|version| version.get(key).filter(|value| !value.is_null()));
             let first = values.next().flatten();
             values.all(|value| value == first)
         };
@@ -38,7 +36,12 @@ impl Shared {
 }
 
 /// What is wrong with single versions and with them together.
-pub(super) fn version_problems(spec: &Value, path: &FieldPath<'_>, problems: &mut Vec<FieldError>) -> Shared {
+pub(super) fn version_problems(
+    spec: &Value,
+    path: &FieldPath<'_>,
+    check: CheckSchema<'_>,
+    problems: &mut Vec<FieldError>,
+) -> Shared {
     let versions = spec.array_at(&["versions"]);
     let shared = Shared::of(versions);
     let at_versions = path.member("versions");
@@ -62,7 +65,7 @@ pub(super) fn version_problems(spec: &Value, path: &FieldPath<'_>, problems: &mu
         }
         deprecation_problems(version, &at.member("deprecationWarning"), problems);
         if !shared.schema {
-            schema_problems(version, &at.member("schema"), has_status(version), problems);
+            schema_problems(version, &at.member("schema"), has_status(version), check, problems);
         }
         if !shared.subresources {
             scale_problems(version, &at.member("subresources"), problems);
@@ -91,13 +94,14 @@ pub(super) fn shared_problems(
     spec: &Value,
     shared: &Shared,
     path: &FieldPath<'_>,
+    check: CheckSchema<'_>,
     problems: &mut Vec<FieldError>,
 ) {
     let versions = spec.array_at(&["versions"]);
     let Some(first) = versions.first() else { return };
     if shared.schema {
         let any_status = versions.iter().any(has_status);
-        schema_problems(first, &path.member("validation"), any_status, problems);
+        schema_problems(first, &path.member("validation"), any_status, check, problems);
     }
     if shared.subresources {
         scale_problems(first, &path.member("subresources"), problems);
@@ -150,7 +154,13 @@ fn deprecation_problems(version: &Value, path: &FieldPath<'_>, problems: &mut Ve
     }
 }
 
-fn schema_problems(version: &Value, path: &FieldPath<'_>, has_status: bool, problems: &mut Vec<FieldError>) {
+fn schema_problems(
+    version: &Value,
+    path: &FieldPath<'_>,
+    has_status: bool,
+    check: CheckSchema<'_>,
+    problems: &mut Vec<FieldError>,
+) {
     let Some(schema) = schema_of(version) else { return };
     let at = path.member("openAPIV3Schema");
     if has_status {
@@ -159,7 +169,7 @@ fn schema_problems(version: &Value, path: &FieldPath<'_>, has_status: bool, prob
     if schema.get("nullable") == Some(&Value::Bool(true)) {
         problems.push(FieldError::forbidden(at.member("nullable"), "nullable cannot be true at the root"));
     }
-    problems.extend(structural_problems(schema, &at));
+    problems.extend(check(schema, &at));
 }
 
 /// With a status subresource, the schema of the status must not depend on what stands at the root.
@@ -230,12 +240,21 @@ fn scale_problems(version: &Value, path: &FieldPath<'_>, problems: &mut Vec<Fiel
             "" if is_required => problems.push(FieldError::required(at, "")),
             "" => {}
             text if !text.starts_with('.') => problems.push(not_simple(at, text)),
+            text if !is_dotted(text) => {
+                let value = shown(&Value::from(text));
+                problems.push(FieldError::invalid(at, value, "must be a json path in the dot notation"));
+            }
             text if !prefixes.iter().any(|prefix| text.starts_with(prefix)) => {
                 problems.push(FieldError::invalid(at, text, detail));
             }
             _ => {}
         }
     }
+}
+
+/// `.spec.replicas`: member names and dots only.
+fn is_dotted(path: &str) -> bool {
+    path[1..].split('.').all(|step| !step.is_empty() && !step.contains(['[', ']', '*', '\'', '"', '@', '?']))
 }
 
 fn not_simple(path: FieldPath<'_>, text: &str) -> FieldError {

@@ -41,12 +41,19 @@ impl Schema {
     pub fn node(&self) -> NodeRef<'_> {
         self.arena.node(self.root)
     }
+
+    /// About how much memory the whole arena takes.
+    pub fn bytes(&self) -> usize {
+        self.arena.pattern_bytes + self.arena.nodes.iter().map(Node::bytes).sum::<usize>()
+    }
 }
 
 /// Nodes that point at each other.
 #[derive(Clone, Debug, Default)]
 pub struct Arena {
     pub nodes: Vec<Node>,
+    /// What compiled patterns may take.
+    pub pattern_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -143,6 +150,18 @@ pub struct Node {
     pub opaque: bool,
     /// Where defaults are: see [`Arena::index_defaults`].
     pub defaults_below: DefaultsBelow,
+}
+
+impl Node {
+    fn bytes(&self) -> usize {
+        let names = self.required.len() + self.list_map_keys.len();
+        let checks = self.checks.as_ref().map_or(0, |checks| size_of::<Checks>() + 64 * checks.rules.len());
+        size_of::<Node>()
+            + self.properties.len() * size_of::<(SmolStr, NodeId)>()
+            + names * size_of::<SmolStr>()
+            + self.allowed.len() * size_of::<Value>()
+            + checks
+    }
 }
 
 /// Where defaulting has something to do, at a node and below it.

@@ -34,6 +34,11 @@ impl Default for Patterns {
 }
 
 impl Patterns {
+    /// What all of them take, at most.
+    pub fn bytes(&self) -> usize {
+        SCHEMA_BYTES_MAX - self.bytes_left
+    }
+
     /// The compiled pattern, or what is wrong with it.
     pub fn compile(&mut self, pattern: &str) -> Result<Regex, String> {
         if let Some(known) = self.known.get(pattern) {

@@ -1,8 +1,9 @@
 //! Dropping what the schema does not know, and saying where it stood.
 //!
 //! One walk over the value; every lookup is a binary search. Reports use the notation of strict decoding
-//! (`spec.containers[0].bar`), and their number is bounded. Nothing is ever added or reordered.
+//! (`spec.containers[0].bar`); their number and length are bounded. Nothing is ever added or reordered.
 
+use polder_model::field::bounded;
 use polder_model::{FieldPath, Object, Value};
 
 use super::{Kind, NodeRef};
@@ -108,7 +109,7 @@ fn empty(value: &mut Value, path: FieldPath<'_>, unknown: &mut Vec<String>) {
 
 fn report(path: FieldPath<'_>, unknown: &mut Vec<String>) {
     if unknown.len() < UNKNOWN_MAX {
-        unknown.push(path.to_string());
+        unknown.push(bounded(path));
     }
 }
 
@@ -187,5 +188,18 @@ mod tests {
         let mut unknown = Vec::new();
         prune(schema.node(), &mut value, &mut unknown);
         assert_eq!((value.to_string().as_str(), unknown.len()), ("{}", UNKNOWN_MAX));
+
+        let schema = compiled(
+            r#"{"type":"object","properties":{"m":{"type":"object","additionalProperties":{"type":"object",
+                "additionalProperties":{"type":"object"}}}}}"#,
+        );
+        let key = "k".repeat(1 << 16);
+        let inner = Value::Object((0..1000).map(|n| (format!("u{n}").into(), Value::Null)).collect());
+        let map = |value: Value| Value::Object([(key.as_str().into(), value)].into_iter().collect());
+        let mut value = Value::Object([("m".into(), map(map(inner)))].into_iter().collect());
+        let mut unknown = Vec::new();
+        prune(schema.node(), &mut value, &mut unknown);
+        assert_eq!(unknown.len(), UNKNOWN_MAX);
+        assert!(unknown.iter().map(String::len).sum::<usize>() < 100_000);
     }
 }

@@ -4,6 +4,7 @@
 //! Errors, steps and shown values are bounded: a hostile schema and a hostile value together may cost neither
 //! unbounded time nor an unbounded answer. A valid value allocates nothing.
 
+use polder_model::field::bounded;
 use polder_model::{FieldError, FieldPath, Object, Value};
 
 use super::go_text::{float, quoted};
@@ -15,7 +16,7 @@ pub(crate) const ERRORS_MAX: usize = 100;
 /// How many schema nodes, enumerated values and the like one validation may look at.
 const STEPS_MAX: u64 = 10_000_000;
 
-/// Larger values are not repeated in an error.
+/// Larger values are not repeated in an error: more elements than this, or more text in all of them.
 const SHOWN_NODES_MAX: usize = 1000;
 const SHOWN_BYTES_MAX: usize = 4096;
 
@@ -28,19 +29,33 @@ pub fn validate(node: NodeRef<'_>, value: &Value, path: &FieldPath<'_>, errors: 
 
 /// What may be shown of a value in an error.
 pub(crate) fn shown(value: &Value) -> Value {
-    fn is_small(value: &Value, nodes_left: &mut usize) -> bool {
-        *nodes_left = nodes_left.saturating_sub(1);
-        *nodes_left > 0
-            && match value {
-                Value::String(text) => text.len() <= SHOWN_BYTES_MAX,
-                Value::Array(items) => items.iter().all(|item| is_small(item, nodes_left)),
-                Value::Object(object) => object.values().all(|value| is_small(value, nodes_left)),
-                _ => true,
-            }
+    /// What is left to show.
+    struct Left {
+        nodes: usize,
+        bytes: usize,
+    }
+    impl Left {
+        fn takes(&mut self, text: &str) -> bool {
+            let left = self.bytes.checked_sub(text.len());
+            self.bytes = left.unwrap_or_default();
+            left.is_some()
+        }
+        fn shows(&mut self, value: &Value) -> bool {
+            self.nodes = self.nodes.saturating_sub(1);
+            self.nodes > 0
+                && match value {
+                    Value::String(text) => self.takes(text),
+                    Value::Array(items) => items.iter().all(|item| self.shows(item)),
+                    Value::Object(object) => {
+                        object.iter().all(|(key, value)| self.takes(key) && self.shows(value))
+                    }
+                    _ => true,
+                }
+        }
     }
     match value {
         Value::String(text) => Value::from(clipped(text).as_ref()),
-        value if is_small(value, &mut SHOWN_NODES_MAX.clone()) => value.clone(),
+        value if (Left { nodes: SHOWN_NODES_MAX, bytes: SHOWN_BYTES_MAX }).shows(value) => value.clone(),
         _ => Value::from("(too large to show)"),
     }
 }
@@ -77,8 +92,13 @@ impl Outcome {
         self.errors.is_empty()
     }
 
+    /// Whether nobody wants to hear more: one is kept beyond those that are shown, to tell that there are more.
+    fn is_full(&self) -> bool {
+        self.errors.len() > ERRORS_MAX
+    }
+
     fn add(&mut self, error: FieldError) {
-        if self.errors.len() < ERRORS_MAX && !self.errors.contains(&error) {
+        if !self.is_full() && !self.errors.contains(&error) {
             self.errors.push(error);
         }
     }
@@ -102,7 +122,12 @@ impl Validator {
     /// Checks only the schema itself.
     pub(crate) fn validate(&mut self, node: NodeRef<'_>, value: &Value, errors: &mut Vec<FieldError>) {
         let outcome = self.check(node, value, &FieldPath::ROOT);
+        let more = outcome.errors.len() > ERRORS_MAX.saturating_sub(errors.len());
         errors.extend(outcome.errors.into_iter().take(ERRORS_MAX.saturating_sub(errors.len())));
+        if more {
+            let detail = format!("there are too many errors; only the first {ERRORS_MAX} are listed");
+            errors.push(FieldError::forbidden(self.at(&FieldPath::ROOT), detail));
+        }
         if self.exhausted {
             let detail = "the value takes too long to validate against its schema";
             errors.push(FieldError::forbidden(self.at(&FieldPath::ROOT), detail));
@@ -111,7 +136,7 @@ impl Validator {
 
     /// The whole path of a place named relative to the base.
     fn at(&self, name: &FieldPath<'_>) -> String {
-        let name = name.to_string();
+        let name = bounded(name);
         let name = name.strip_prefix('.').unwrap_or(&name);
         match (self.base.is_empty(), name.is_empty()) {
             (true, true) => "<nil>".into(),
@@ -122,18 +147,18 @@ impl Validator {
     }
 
     fn invalid(&self, name: &FieldPath<'_>, value: Value, problem: &str) -> FieldError {
-        FieldError::invalid(self.at(name), value, format!("{name} in body {problem}"))
+        FieldError::invalid(self.at(name), value, format!("{} in body {problem}", bounded(name)))
     }
 
     fn wrong_type(&self, name: &FieldPath<'_>, expected: &str, found: &str) -> FieldError {
         let found = clipped(found);
-        let detail = format!("{name} in body must be of type {expected}: {}", quoted(&found));
+        let detail = format!("{} in body must be of type {expected}: {}", bounded(name), quoted(&found));
         FieldError::type_invalid(self.at(name), found.as_ref(), detail)
     }
 
     /// Errors about several schemas at once carry no path of their own.
     fn composite(&self, name: &FieldPath<'_>, problem: &str) -> FieldError {
-        let detail = format!("{} {problem}", quoted(&name.to_string()));
+        let detail = format!("{} {problem}", quoted(&bounded(name)));
         FieldError::invalid(self.at(&FieldPath::ROOT), "", detail)
     }
 
@@ -224,9 +249,15 @@ impl Validator {
         if node.allowed.is_empty() || node.allowed.iter().any(is_same) {
             return;
         }
-        let texts = node.allowed.iter().map(|allowed| match shown(allowed) {
-            Value::String(text) => text.to_string(),
-            other => other.to_string(),
+        let mut bytes_left = SHOWN_BYTES_MAX;
+        let texts = node.allowed.iter().map_while(|allowed| {
+            let text = match shown(allowed) {
+                Value::String(text) => text.to_string(),
+                other => other.to_string(),
+            };
+            let listed = bytes_left > 0;
+            bytes_left = bytes_left.saturating_sub(text.len());
+            listed.then_some(text)
         });
         outcome.add(FieldError::not_supported(self.at(name), shown(value), texts.take(ERRORS_MAX)));
     }
@@ -326,7 +357,8 @@ impl Validator {
         if regex.is_match(text) {
             return None;
         }
-        Some(self.invalid(name, Value::from(clipped(text).as_ref()), &format!("should match '{pattern}'")))
+        let problem = format!("should match '{}'", clipped(pattern));
+        Some(self.invalid(name, Value::from(clipped(text).as_ref()), &problem))
     }
 
     fn check_number(&self, checks: &Checks, value: &Value, name: &FieldPath<'_>, outcome: &mut Outcome) {
@@ -349,8 +381,11 @@ impl Validator {
                 }),
             };
             if factor <= 0.0 || (matches!(value, Value::Int(_)) && truncated(factor) <= 0) {
-                let detail =
-                    format!("factor MultipleOf declared for {name} must be positive: {}", bound(factor));
+                let detail = format!(
+                    "factor MultipleOf declared for {} must be positive: {}",
+                    bounded(name),
+                    bound(factor)
+                );
                 let shown = match value {
                     Value::Int(_) => Value::Int(truncated(factor)),
                     _ => Value::Float(factor),
@@ -394,7 +429,7 @@ impl Validator {
             for (index, item) in items.iter().enumerate() {
                 let one = self.check(item_node, item, &name.index(index));
                 outcome.merge(one);
-                if self.exhausted {
+                if self.exhausted || outcome.is_full() {
                     break;
                 }
             }
@@ -443,19 +478,22 @@ impl Validator {
         if no_additional || own.additional.is_some() {
             for (key, value) in object.iter().filter(|(key, _)| node.property(key).is_none()) {
                 if no_additional {
-                    let detail = format!("{name}.{key} in body is a forbidden property");
-                    outcome.add(FieldError::invalid(self.at(name), key, detail));
+                    let detail = format!("{} in body is a forbidden property", bounded(name.member(key)));
+                    outcome.add(FieldError::invalid(self.at(name), clipped(key).as_ref(), detail));
                 } else if let Some(id) = own.additional {
                     let one = self.check(node.at(id), value, &dotted.member(key));
                     outcome.merge(one);
                 }
-                if self.exhausted {
+                if self.exhausted || outcome.is_full() {
                     break;
                 }
             }
         }
         if !own.properties.is_empty() {
             for (key, value) in object.iter() {
+                if outcome.is_full() {
+                    break;
+                }
                 if let Some(member) = node.property(key) {
                     let one = self.check(member, value, &name.member(key));
                     outcome.merge(one);
@@ -464,6 +502,9 @@ impl Validator {
         }
         self.depth -= 1;
         for required in own.required.iter().filter(|required| !object.contains_key(required)) {
+            if outcome.is_full() {
+                break;
+            }
             outcome.add(FieldError::required(self.at(&dotted.member(required)), ""));
         }
     }
@@ -737,12 +778,35 @@ mod tests {
         let schema =
             compiled(r#"{"type":"object","properties":{"l":{"type":"array","items":{"type":"string"}}}}"#);
         validate(schema.node(), &value, &FieldPath::ROOT, &mut errors);
-        assert_eq!(errors.len(), ERRORS_MAX);
+        assert_eq!(errors.len(), ERRORS_MAX + 1);
+        let last = errors.last().unwrap().to_string();
+        assert!(last.contains("too many errors; only the first 100 are listed"), "{last}");
+    }
+
+    #[test]
+    fn long_keys_do_not_make_long_answers() {
+        let schema = compiled(
+            r#"{"type":"object","properties":{"m":{"type":"object","additionalProperties":{"type":"object",
+                "additionalProperties":{"type":"array","items":{"type":"string"}}}}}}"#,
+        );
+        let key = "k".repeat(1 << 18);
+        let map = |value: Value| Value::Object([(key.as_str().into(), value)].into_iter().collect());
+        let list = Value::Array(vec![Value::Int(1); 1000]);
+        let value = Value::Object([("m".into(), map(map(list)))].into_iter().collect());
+        let mut errors = Vec::new();
+        validate(schema.node(), &value, &FieldPath::ROOT, &mut errors);
+        assert!(!errors.is_empty());
+        assert!(errors.iter().map(|error| error.to_string().len()).sum::<usize>() < 500_000);
     }
 
     #[test]
     fn shown_values_are_bounded() {
         assert_eq!(shown(&Value::from("x".repeat(5000))).as_str().unwrap().len(), SHOWN_BYTES_MAX + 3);
         assert_eq!(shown(&Value::Array(vec![Value::Null; 2000])), Value::from("(too large to show)"));
+        let texts = Value::Array(vec![Value::from("x".repeat(1000)); 10]);
+        let keys = Value::Object([("x".repeat(5000).into(), Value::Null)].into_iter().collect());
+        for large in [texts, keys] {
+            assert_eq!(shown(&large), Value::from("(too large to show)"));
+        }
     }
 }

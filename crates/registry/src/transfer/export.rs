@@ -137,13 +137,13 @@ impl Export {
     /// What the plane could hold at the revision: definitions and namespaces first, because others need them.
     async fn find_collections(&self) -> Result<VecDeque<Collection>, Status> {
         let registry = &self.registry;
-        let mut customs: Vec<ResourceDefinition> = Vec::new();
+        let mut customs: Vec<Arc<ResourceDefinition>> = Vec::new();
         let mut after = None;
         loop {
             let page = read_page(registry, &self.plane, registry.crds, after, self.at).await?;
             for stored in &page.objects {
                 let crd = Value::parse(stored.record.body()).unwrap_or_default();
-                customs.extend(custom::served_definition(&registry.store, &crd));
+                customs.extend(custom::served_definition(registry, &crd));
             }
             after = page.objects.last().map(|object| object.name.clone());
             if !page.more {
@@ -151,7 +151,7 @@ impl Export {
             }
         }
         let mut seen: HashSet<ResourceId> = HashSet::new();
-        let builtin = registry.builtin.definitions.iter().map(Arc::as_ref);
+        let builtin = registry.builtin.definitions();
         let all = builtin.chain(customs.iter()).filter(|definition| seen.insert(definition.resource_id));
         let mut collections: Vec<Collection> = all
             .map(|definition| Collection {

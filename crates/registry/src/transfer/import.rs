@@ -43,7 +43,8 @@ pub struct Import {
     chunk_names: HashSet<(ResourceId, ObjectName)>,
     /// The chunk changes what the plane serves.
     chunk_defines: bool,
-    chores: Vec<Chore>,
+    /// Something in it is being deleted, which must go on here.
+    unfinished: bool,
     hash: Sha256,
     lines: u64,
     objects: u64,
@@ -84,7 +85,7 @@ impl Registry {
         if !self.importing.lock().insert(plane.id) {
             return Err(not_fresh("another import into this plane is under way"));
         }
-        let kinds = self.builtin.definitions.iter();
+        let kinds = self.builtin.definitions();
         let mut import = Import {
             registry: self.clone(),
             context,
@@ -96,7 +97,7 @@ impl Registry {
             chunk_bytes: 0,
             chunk_names: HashSet::new(),
             chunk_defines: false,
-            chores: Vec::new(),
+            unfinished: false,
             hash: Sha256::new(),
             lines: 0,
             objects: 0,
@@ -117,7 +118,7 @@ impl Registry {
         plane: &Arc<Plane>,
     ) -> Result<HashMap<(ResourceId, ObjectName), Revision>, Status> {
         let mut found = HashMap::new();
-        for definition in &self.builtin.definitions {
+        for definition in self.builtin.definitions() {
             let resource = definition.resource_id;
             let page = self
                 .store
@@ -300,13 +301,11 @@ impl Import {
 
     /// What an object means for the rest of the import, and what must go on after it.
     fn note(&mut self, target: &Target, value: &Value) -> Result<(), Status> {
-        let plane = self.inside.plane.id;
         let deleted = value.at(&["metadata", "deletionTimestamp"]).is_some();
         if target.definition.resource_id == self.registry.crds {
             self.chunk_defines = true;
-            match custom::served_definition(&self.registry.store, value) {
+            match custom::served_definition(&self.registry, value) {
                 Some(definition) => {
-                    let definition = Arc::new(definition);
                     self.kinds.entry(definition.group_kind()).or_insert(definition);
                 }
                 None if custom::is_established(value) => {
@@ -315,11 +314,10 @@ impl Import {
                 }
                 None => {}
             }
-            if deleted {
-                self.chores.push(Chore::CustomResources { plane, crd: target.name.clone() });
-            }
-        } else if target.definition.resource_id == self.registry.namespaces && deleted {
-            self.chores.push(Chore::Namespace { plane, name: target.name.clone() });
+        }
+        if deleted && custom::chore(&self.registry, target).is_some() && !self.unfinished {
+            self.unfinished = true;
+            self.chunk.push(self.registry.chore_mark(&self.inside.plane));
         }
         Ok(())
     }
@@ -360,8 +358,8 @@ impl Import {
         }
         self.registry.set_phase(&self.context, &self.target, "Ready", true, "").await?;
         self.state = State::Over;
-        for chore in self.chores.drain(..) {
-            self.registry.chores.add(chore);
+        if self.unfinished {
+            self.registry.chores.add(self.inside.plane.id, Chore::Look);
         }
         let plane = self.registry.store.plane_by_id(self.inside.plane.id);
         let version = plane.map(|plane| plane.resource_version(self.registry.store.current()));

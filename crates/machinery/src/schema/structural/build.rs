@@ -36,6 +36,7 @@ impl<'a> Builder<'a> {
         let mut arena = std::mem::take(&mut self.arena);
         arena.index_defaults();
         arena.nodes.shrink_to_fit();
+        arena.pattern_bytes = self.patterns.bytes();
         Schema { arena: arena.into(), root }
     }
 

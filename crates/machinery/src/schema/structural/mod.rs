@@ -23,7 +23,16 @@ use super::validate::ERRORS_MAX;
 /// The root and embedded resources get `apiVersion` and `kind` as strings and `metadata` as the given built-in type.
 /// The root counts as embedded resource, so that walkers need not know where they started.
 pub fn compile(schema: &Value, object_meta: &Schema) -> Result<Schema, Vec<FieldError>> {
-    match checked(schema, Some(object_meta), &FieldPath::root("openAPIV3Schema")) {
+    compile_at(schema, object_meta, &FieldPath::root("openAPIV3Schema"))
+}
+
+/// The same for a schema that stands at a path; all that is wrong with it if it cannot be compiled.
+pub fn compile_at(
+    schema: &Value,
+    object_meta: &Schema,
+    path: &FieldPath<'_>,
+) -> Result<Schema, Vec<FieldError>> {
+    match checked(schema, Some(object_meta), path) {
         (Some(schema), problems) if problems.is_empty() => Ok(schema),
         (_, problems) => Err(problems),
     }

@@ -1,0 +1,169 @@
+//! From a CRD to a [`ResourceDefinition`] like any other.
+
+use std::sync::Arc;
+
+use polder_machinery::jsonpath::JsonPath;
+use polder_machinery::schema::openapi::custom_type_name;
+use polder_machinery::schema::table::builtin;
+use polder_machinery::schema::{Schema, openapi};
+use polder_model::{GroupResource, GroupVersion, GroupVersionKind, SmolStr, Value, format_smolstr};
+use polder_store::Store;
+
+use super::names::Names;
+use super::{is_terminating, schemas::Compiled};
+use crate::behavior::Behavior;
+use crate::catalog::version_priority;
+use crate::definition::{
+    Origin, PathColumn, ResourceDefinition, Scale, ServedVersion, Subresource, type_meta,
+};
+
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+pub(super) static CUSTOM: Behavior =
+    Behavior { unconditional_update: false, generation: true, ..Behavior::PLAIN };
+
+/// The metadata every custom object has.
+pub(super) fn object_meta() -> Schema {
+    builtin().schema(OBJECT_META).expect("the table has ObjectMeta")
+}
+
+pub(super) fn storage_version(crd: &Value) -> Option<&str> {
+    let versions = crd.array_at(&["spec", "versions"]);
+    let storage = versions.iter().find(|one| one.get("storage").and_then(Value::as_bool) == Some(true));
+    storage?.str_at(&["name"])
+}
+
+/// Makes or finds the compiled schema of a version.
+pub(super) type Compile<'c> = &'c dyn Fn(&Value) -> Option<Arc<Compiled>>;
+
+/// A definition from a CRD's spec and the names it was accepted with. Our own kinds are written the same way.
+pub(super) fn definition(
+    store: &Store,
+    crd: &Value,
+    names: &Names,
+    behavior: &'static Behavior,
+    compile: Compile<'_>,
+) -> Option<ResourceDefinition> {
+    let spec = crd.get("spec")?;
+    let text = |path: &[&str]| SmolStr::new(spec.str_at(path).unwrap_or_default());
+    let (group, plural, kind) = (text(&["group"]), text(&["names", "plural"]), names.kind.clone());
+    let storage = GroupVersion::new(group.clone(), storage_version(crd)?);
+    let mut versions: Vec<ServedVersion> = spec
+        .array_at(&["versions"])
+        .iter()
+        .filter(|version| version.get("served").and_then(Value::as_bool) == Some(true))
+        .filter_map(|version| served_version(&group, &kind, version, compile))
+        .collect();
+    versions.sort_by_key(|version| version_priority(&version.name));
+    if versions.is_empty() {
+        return None;
+    }
+    let resource = GroupResource::new(group.clone(), plural.clone());
+    Some(ResourceDefinition {
+        singular: names.singular.clone(),
+        list_kind: match &names.list_kind {
+            own if own.is_empty() => format_smolstr!("{kind}List"),
+            own => own.clone(),
+        },
+        short_names: names.short_names.clone(),
+        categories: names.categories.clone(),
+        namespaced: spec.str_at(&["scope"]) == Some("Namespaced"),
+        resource_id: store.resource_id(&resource),
+        group,
+        plural,
+        kind,
+        versions,
+        storage,
+        behavior,
+        origin: Origin::Custom,
+        terminating: is_terminating(crd),
+    })
+}
+
+fn served_version(
+    group: &SmolStr,
+    kind: &SmolStr,
+    version: &Value,
+    compile: Compile<'_>,
+) -> Option<ServedVersion> {
+    let name = SmolStr::new(version.str_at(&["name"])?);
+    let group_version = GroupVersion::new(group.clone(), name.clone());
+    let group_version_kind = group_version.kind(kind.clone());
+    let compiled = compile(version.at(&["schema", "openAPIV3Schema"])?)?;
+    let verbs =
+        |verbs: &[&'static str]| verbs.iter().map(|verb| SmolStr::new_static(verb)).collect::<Vec<_>>();
+    let own_kind = |kind: GroupVersionKind, name: &'static str| Subresource {
+        name: SmolStr::new_static(name),
+        kind,
+        verbs: verbs(&["get", "patch", "update"]),
+        type_name: None,
+    };
+    let mut subresources = Vec::new();
+    if version.at(&["subresources", "status"]).is_some() {
+        subresources.push(own_kind(group_version_kind.clone(), "status"));
+    }
+    let scale = version.at(&["subresources", "scale"]).map(|scale| {
+        let path = |field: &str| -> Vec<SmolStr> {
+            let path = scale.str_at(&[field]).and_then(|path| path.strip_prefix('.'));
+            path.into_iter().flat_map(|path| path.split('.')).map(SmolStr::new).collect()
+        };
+        Scale {
+            spec_replicas: path("specReplicasPath"),
+            status_replicas: path("statusReplicasPath"),
+            selector: path("labelSelectorPath"),
+        }
+    });
+    if scale.is_some() {
+        subresources.push(own_kind(GroupVersion::new("autoscaling", "v1").kind("Scale"), "scale"));
+    }
+    let deprecated = version.get("deprecated").and_then(Value::as_bool) == Some(true);
+    let own_warning = version.str_at(&["deprecationWarning"]).map(str::to_string);
+    Some(ServedVersion {
+        type_name: custom_type_name(&group_version_kind),
+        schema: compiled.schema.clone(),
+        verbs: verbs(&["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]),
+        subresources,
+        columns: columns(version),
+        selectable: selectable(version),
+        scale,
+        deprecation: deprecated
+            .then(|| own_warning.unwrap_or(format!("{group_version} {kind} is deprecated"))),
+        type_meta: type_meta(kind, &group_version),
+        name,
+        published: Some(openapi::PublishedSchema::Written(compiled.written.clone())),
+    })
+}
+
+fn columns(version: &Value) -> Vec<PathColumn> {
+    let columns = version.array_at(&["additionalPrinterColumns"]).iter().filter_map(|column| {
+        Some(PathColumn {
+            name: SmolStr::new(column.str_at(&["name"])?),
+            kind: SmolStr::new(column.str_at(&["type"])?),
+            format: SmolStr::new(column.str_at(&["format"]).unwrap_or_default()),
+            description: column.str_at(&["description"]).unwrap_or_default().to_string(),
+            priority: column.i64_at(&["priority"]).unwrap_or(0),
+            path: JsonPath::parse(column.str_at(&["jsonPath"])?).ok()?,
+        })
+    });
+    let columns: Vec<PathColumn> = columns.collect();
+    if !columns.is_empty() {
+        return columns;
+    }
+    let age = JsonPath::parse(".metadata.creationTimestamp").expect("a path of our own");
+    vec![PathColumn {
+        name: SmolStr::new_static("Age"),
+        kind: SmolStr::new_static("date"),
+        format: SmolStr::default(),
+        description: String::new(),
+        priority: 0,
+        path: age,
+    }]
+}
+
+fn selectable(version: &Value) -> Vec<(SmolStr, JsonPath)> {
+    let fields = version.array_at(&["selectableFields"]).iter().filter_map(|field| {
+        let path = field.str_at(&["jsonPath"])?;
+        Some((SmolStr::new(path.trim_start_matches('.')), JsonPath::parse(path).ok()?))
+    });
+    fields.collect()
+}

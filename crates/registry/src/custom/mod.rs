@@ -1,0 +1,301 @@
+//! Custom resources: a CRD becomes a [`ResourceDefinition`] like any other, shared by every plane that has the same.
+//!
+//! A CRD's conditions are decided when it is written, so it is served in the answer to its own create. Custom objects
+//! are stored only while their CRD is as the writer saw it ([`guard`]): none outlives it.
+
+mod definition;
+mod fresh;
+mod intern;
+mod kinds;
+mod names;
+mod schemas;
+mod turns;
+
+use std::sync::Arc;
+
+use polder_machinery::crd::{
+    approval_condition, crd_problems_with, crd_status_problems, note_storage_version, set_crd_defaults,
+};
+use polder_machinery::schema::structural;
+use polder_model::{FieldError, FieldPath, GroupResource, PlaneId, SmolStr, Status, Value};
+use polder_store::{Expect, Key, ObjectName, Revision, Store};
+use tokio::sync::OwnedMutexGuard;
+
+use self::definition::object_meta;
+use self::kinds::resource_of;
+pub(crate) use self::kinds::{Crd, Customs};
+use self::names::{Names, Taken};
+use self::schemas::Compiled;
+use crate::behavior::Behavior;
+use crate::context::{RequestContext, WriteOptions};
+use crate::definition::{ResourceDefinition, Target};
+use crate::finalize::Chore;
+use crate::registry::Registry;
+
+pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+const GROUP: &str = "apiextensions.k8s.io";
+const PLURAL: &str = "customresourcedefinitions";
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        text.push_str(&format!("{byte:02x}"));
+        text
+    })
+}
+
+fn is_crd(target: &Target) -> bool {
+    target.definition.plural == PLURAL && target.definition.group == GROUP
+}
+
+fn is_terminating(crd: &Value) -> bool {
+    crd.at(&["metadata", "deletionTimestamp"]).is_some()
+}
+
+/// Whether a CRD's names have been accepted.
+pub(crate) fn is_established(crd: &Value) -> bool {
+    names::is_true(crd, "Established")
+}
+
+/// The definition of a CRD that is served: its names are accepted. `None` for others.
+pub(crate) fn served_definition(registry: &Registry, crd: &Value) -> Option<Arc<ResourceDefinition>> {
+    registry.customs.read(&registry.store, crd, Revision::default()).definition().cloned()
+}
+
+/// A definition of one of our own kinds, written as a CRD is.
+pub(crate) fn own_definition(
+    store: &Store,
+    crd: &Value,
+    behavior: &'static Behavior,
+) -> Option<ResourceDefinition> {
+    let compile = |written: &Value| {
+        let schema = structural::compile(written, &object_meta()).ok()?;
+        Some(Arc::new(Compiled::new(schema, written)))
+    };
+    let names = Names::read(crd.at(&["spec", "names"]));
+    definition::definition(store, crd, &names, behavior, &compile)
+}
+
+/// Waits until nobody else writes CRDs of the plane, if this is about one.
+pub(crate) async fn turn(
+    registry: &Registry,
+    context: &RequestContext,
+    target: &Target,
+) -> Option<OwnedMutexGuard<()>> {
+    if is_crd(target) { Some(registry.customs.turns.take(context.plane.id).await) } else { None }
+}
+
+/// Decides what becomes of a CRD while it is written: defaults, checks, names, conditions.
+pub(crate) async fn prepare(
+    registry: &Registry,
+    context: &RequestContext,
+    target: &Target,
+    crd: &mut Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    if !is_crd(target) {
+        return Ok(());
+    }
+    let refuse = |problems: &[FieldError]| match problems {
+        [] => Ok(()),
+        _ => Err(Status::invalid(&target.definition.group_kind(), &target.name, problems)),
+    };
+    if target.subresource == "status" {
+        return refuse(&crd_status_problems(crd));
+    }
+    set_crd_defaults(crd);
+    if old.is_some() {
+        note_storage_version(crd);
+    }
+    refuse(&problems(registry, crd, old).await?)?;
+    let resource = resource(crd);
+    if old.is_none() {
+        if registry.base(context.plane.id).is_base(&resource) {
+            let why = "this resource is built in: a CustomResourceDefinition cannot take its name";
+            return Err(Status::forbidden(&target.definition.group_resource(), &target.name, why));
+        }
+        add_finalizer(crd);
+    }
+    if let Some((status, reason, message)) = approval_condition(crd) {
+        let kind = "KubernetesAPIApprovalPolicyConformant";
+        names::set_condition(crd, kind, status, reason, &message, &registry.now());
+    }
+    if old.is_some_and(|old| old.get("spec") == crd.get("spec")) {
+        return Ok(());
+    }
+    let catalog = registry.catalog(&context.plane).await?;
+    let others = catalog.crds_of(&resource.group).map(|(_, crd)| &crd.names);
+    names::settle(crd, &Taken::by(others), &registry.now());
+    let now = (registry.options.clock)();
+    if registry.store.known_resource(&resource).is_none()
+        && !registry.customs.fresh.take(context.plane.id, now)
+    {
+        let why = "this plane has brought too many new resource names; use earlier ones or wait";
+        return Err(Status::too_many_requests(why, 60));
+    }
+    Ok(())
+}
+
+fn resource(crd: &Value) -> GroupResource {
+    let text = |path: &[&str]| SmolStr::new(crd.str_at(path).unwrap_or_default());
+    GroupResource::new(text(&["spec", "group"]), text(&["spec", "names", "plural"]))
+}
+
+fn add_finalizer(crd: &mut Value) {
+    let mut finalizers = crd.array_at(&["metadata", "finalizers"]).to_vec();
+    if !finalizers.contains(&CLEANUP_FINALIZER.into()) {
+        finalizers.push(CLEANUP_FINALIZER.into());
+        crd.set_at(&["metadata", "finalizers"], finalizers);
+    }
+}
+
+/// Everything that is wrong with a CRD. Schemas that must be compiled are compiled where that holds up nobody.
+async fn problems(
+    registry: &Registry,
+    crd: &mut Value,
+    old: Option<&Value>,
+) -> Result<Vec<FieldError>, Status> {
+    let customs = registry.customs.clone();
+    let check = |customs: &Customs, crd: &Value, old: Option<&Value>| {
+        crd_problems_with(crd, old, &|schema: &Value, path: &FieldPath<'_>| {
+            customs.schemas.compile(schema, path).err().unwrap_or_default()
+        })
+    };
+    let mut schemas =
+        crd.array_at(&["spec", "versions"]).iter().filter_map(|one| one.at(&["schema", "openAPIV3Schema"]));
+    if schemas.all(|schema| customs.schemas.knows(schema)) {
+        return Ok(check(&customs, crd, old));
+    }
+    let (own, old) = (std::mem::take(crd), old.cloned());
+    let work = move || {
+        let problems = check(&customs, &own, old.as_ref());
+        (own, problems)
+    };
+    let (own, problems) = tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| Status::internal("the definition cannot be checked"))?;
+    *crd = own;
+    Ok(problems)
+}
+
+/// A custom object may be stored only while its CRD is as it is now.
+pub(crate) async fn guard(
+    registry: &Registry,
+    context: &RequestContext,
+    target: &Target,
+) -> Result<Option<(Key, Expect)>, Status> {
+    let name = target.definition.group_resource();
+    if !target.definition.is_custom() || registry.base(context.plane.id).is_base(&name) {
+        return Ok(None);
+    }
+    let catalog = registry.catalog(&context.plane).await?;
+    let Some(crd) = catalog.crd(&name).filter(|crd| crd.definition().is_some()) else {
+        return Err(Status::path_not_found());
+    };
+    if crd.terminating {
+        return Err(refuse_terminating(target));
+    }
+    let name = ObjectName::cluster(format!("{}.{}", name.resource, name.group));
+    let key = Key { plane: context.plane.id, resource: registry.crds, name };
+    Ok(Some((key, Expect::At(crd.revision))))
+}
+
+/// A CRD that is on its way out takes no new objects.
+pub(crate) fn refuse_terminating(target: &Target) -> Status {
+    let why = "create not allowed while custom resource definition is terminating";
+    Status::forbidden(&target.definition.group_resource(), &target.name, why)
+}
+
+/// Something was written or, without a value, removed: what the plane serves may have changed.
+pub(crate) fn committed(
+    registry: &Registry,
+    context: &RequestContext,
+    target: &Target,
+    revision: Revision,
+    value: Option<&Value>,
+) {
+    if !is_crd(target) {
+        return;
+    }
+    let (plane, customs) = (context.plane.id, &registry.customs);
+    let Some(name) = resource_of(&target.name).filter(|name| !registry.base(plane).is_base(name)) else {
+        return;
+    };
+    let crd = value.map(|value| customs.read(&registry.store, value, revision));
+    let catalog = customs.changed(plane, &name, revision, crd);
+    // Names may have become free.
+    let waits = |catalog: &crate::catalog::Catalog| {
+        catalog.crds_of(&name.group).any(|(own, crd)| crd.waiting && *own != name)
+    };
+    if catalog.is_none_or(|catalog| waits(&catalog)) {
+        registry.chores.add(plane, Chore::Names { group: name.group.clone() });
+    }
+    // Whoever watches its objects must notice that they look different now, or are gone.
+    if let Some(resource) = registry.store.known_resource(&name) {
+        registry.store.end_watches(plane, resource);
+    }
+}
+
+/// What the status of a CRD says while its objects are being removed.
+pub(crate) fn mark_terminating(target: &Target, crd: &mut Value, now: &str) {
+    if is_crd(target) {
+        let message = "CustomResource deletion is in progress";
+        names::set_condition(crd, "Terminating", "True", "InstanceDeletionInProgress", message, now);
+    }
+}
+
+/// Something was marked for deletion that holds others: its contents go first.
+pub(crate) fn deleted(registry: &Registry, context: &RequestContext, target: &Target) {
+    if let Some(chore) = chore(registry, target) {
+        registry.chores.add(context.plane.id, chore);
+    }
+}
+
+/// What must be done before an object that is being deleted can go.
+pub(crate) fn chore(registry: &Registry, target: &Target) -> Option<Chore> {
+    if is_crd(target) {
+        Some(Chore::CustomResources { crd: target.name.clone() })
+    } else if target.definition.resource_id == registry.namespaces {
+        Some(Chore::Namespace { name: target.name.clone() })
+    } else {
+        None
+    }
+}
+
+/// Looks again at the CRDs of a group that wait for names.
+pub(crate) async fn settle_names(
+    registry: &Registry,
+    context: &RequestContext,
+    group: &str,
+) -> Result<(), Status> {
+    let plane: PlaneId = context.plane.id;
+    let _turn = registry.customs.turns.take(plane).await;
+    let waiting: Vec<GroupResource> = {
+        let catalog = registry.catalog(&context.plane).await?;
+        catalog.crds_of(group).filter(|(_, crd)| crd.waiting).map(|(name, _)| name.clone()).collect()
+    };
+    let found = registry.builtin.find(GROUP, "v1", PLURAL);
+    let Some((definition, version)) = found else { return Ok(()) };
+    for name in waiting {
+        let target = Target {
+            definition: definition.clone(),
+            version,
+            namespace: SmolStr::default(),
+            name: SmolStr::from(format!("{}.{}", name.resource, name.group)),
+            subresource: SmolStr::new_static("status"),
+        };
+        let catalog = registry.catalog(&context.plane).await?;
+        let now = registry.now();
+        let settle = |crd: &mut Value| {
+            if !is_terminating(crd) {
+                let others = catalog.crds_of(group).map(|(_, crd)| &crd.names);
+                names::settle(crd, &Taken::by(others), &now);
+            }
+            Ok(())
+        };
+        match registry.modify_with(context, &target, &WriteOptions::default(), settle).await {
+            Err(status) if status.code != 404 => return Err(status),
+            _ => {}
+        }
+    }
+    Ok(())
+}

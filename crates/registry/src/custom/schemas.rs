@@ -1,0 +1,73 @@
+//! Compiled schemas of CRD versions, by content: a schema is checked and compiled once, whoever brings it.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use polder_machinery::schema::{Schema, structural};
+use polder_model::{FieldError, FieldPath, Value};
+use sha2::{Digest, Sha256};
+
+use super::definition::object_meta;
+use super::intern::Interned;
+
+/// A `Value` takes about this many times the bytes of its JSON.
+const VALUE_FACTOR: usize = 8;
+
+/// A schema without faults.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub(super) schema: Schema,
+    /// As OpenAPI documents show it.
+    pub(super) written: Arc<Value>,
+}
+
+pub(super) struct Schemas {
+    known: Mutex<Interned<[u8; 32], Compiled>>,
+}
+
+impl Compiled {
+    pub(super) fn new(schema: Schema, written: &Value) -> Compiled {
+        Compiled { schema, written: Arc::new(written.clone()) }
+    }
+}
+
+impl Schemas {
+    pub(super) fn new(bytes_max: usize) -> Schemas {
+        Schemas { known: Mutex::new(Interned::new(bytes_max)) }
+    }
+
+    /// The compiled schema, or what is wrong with it at a path.
+    pub(super) fn compile(
+        &self,
+        written: &Value,
+        path: &FieldPath<'_>,
+    ) -> Result<Arc<Compiled>, Vec<FieldError>> {
+        let json = written.to_vec();
+        let digest: [u8; 32] = Sha256::digest(&json).into();
+        if let Some(known) = self.known.lock().get(&digest) {
+            return Ok(known);
+        }
+        let schema = structural::compile_at(written, &object_meta(), path)?;
+        let bytes = schema.bytes() + VALUE_FACTOR * json.len();
+        let compiled = Compiled::new(schema, written);
+        Ok(self.known.lock().insert(digest, compiled, bytes))
+    }
+
+    pub(super) fn sweep(&self) {
+        self.known.lock().sweep();
+    }
+
+    pub(super) fn is_heavy(&self) -> bool {
+        self.known.lock().is_heavy()
+    }
+
+    pub(super) fn is_light(&self) -> bool {
+        self.known.lock().is_light()
+    }
+
+    /// Whether a schema can be had without compiling it.
+    pub(super) fn knows(&self, written: &Value) -> bool {
+        let digest: [u8; 32] = Sha256::digest(written.to_vec()).into();
+        self.known.lock().get(&digest).is_some()
+    }
+}

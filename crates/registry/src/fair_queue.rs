@@ -1,0 +1,316 @@
+//! Work for many planes, done fairly: planes take turns, and within a plane its items do.
+//!
+//! An item is in the queue once, however often it is added. One plane is worked on by one worker at a time, so whoever
+//! has much to do delays only itself. Nothing is lost: what is added while it is being worked on is done again, work
+//! that breaks off is tried later, and a plane with too many items gets one that stands for all of them.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::Hash;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use polder_model::PlaneId;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+const DELAY_MIN: Duration = Duration::from_millis(100);
+const DELAY_MAX: Duration = Duration::from_secs(30);
+
+/// What came of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// There is more to do, when the others have had their turn.
+    Again,
+    /// Nothing can be done now; each time in a row the wait is longer.
+    Later,
+}
+
+pub(crate) struct FairQueue<T> {
+    state: Mutex<State<T>>,
+    added: Notify,
+    /// Stands for everything of a plane that has too much.
+    everything: T,
+    plane_len_max: usize,
+}
+
+struct State<T> {
+    planes: HashMap<PlaneId, Lane<T>>,
+    /// Planes that have something ready and nobody at work, in the order of their turns.
+    ring: VecDeque<PlaneId>,
+    /// What waits, by when it is due; the number keeps equal times apart.
+    waiting: BTreeMap<(Instant, u64), (PlaneId, T)>,
+    count: u64,
+}
+
+/// The items of one plane.
+struct Lane<T> {
+    ready: VecDeque<T>,
+    known: HashMap<T, Entry>,
+    at_work: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    stage: Stage,
+    /// How often in a row nothing could be done.
+    tries: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Ready,
+    Waiting((Instant, u64)),
+    Working,
+    /// Being worked on, and added again meanwhile.
+    WorkingAgain,
+}
+
+/// An item in work. Dropped without an outcome, it is tried later.
+pub(crate) struct Turn<'q, T: Clone + Eq + Hash> {
+    queue: &'q FairQueue<T>,
+    pub(crate) plane: PlaneId,
+    pub(crate) item: T,
+    over: bool,
+}
+
+impl<T: Clone + Eq + Hash> FairQueue<T> {
+    pub(crate) fn new(plane_len_max: usize, everything: T) -> FairQueue<T> {
+        let state =
+            State { planes: HashMap::new(), ring: VecDeque::new(), waiting: BTreeMap::new(), count: 0 };
+        FairQueue { state: Mutex::new(state), added: Notify::new(), everything, plane_len_max }
+    }
+
+    pub(crate) fn add(&self, plane: PlaneId, item: T) {
+        let mut state = self.state.lock();
+        let lane = state.planes.entry(plane).or_insert_with(|| Lane {
+            ready: VecDeque::new(),
+            known: HashMap::new(),
+            at_work: false,
+        });
+        let full = lane.known.len() >= self.plane_len_max && !lane.known.contains_key(&item);
+        let item = if full { self.everything.clone() } else { item };
+        state.make_ready(plane, item);
+        drop(state);
+        self.added.notify_one();
+    }
+
+    /// Something has changed for an item: if it waits, it need not any longer.
+    pub(crate) fn nudge(&self, plane: PlaneId, item: &T) {
+        let known = |lane: &Lane<T>| lane.known.contains_key(item);
+        if self.state.lock().planes.get(&plane).is_some_and(known) {
+            self.add(plane, item.clone());
+        }
+    }
+
+    /// Whether a plane has nothing to do.
+    pub(crate) fn is_idle(&self, plane: PlaneId) -> bool {
+        !self.state.lock().planes.contains_key(&plane)
+    }
+
+    /// Waits for the next turn.
+    pub(crate) async fn take(&self) -> Turn<'_, T> {
+        loop {
+            let due = {
+                let mut state = self.state.lock();
+                state.wake(Instant::now());
+                if let Some((plane, item)) = state.pop() {
+                    if !state.ring.is_empty() {
+                        self.added.notify_one();
+                    }
+                    return Turn { queue: self, plane, item, over: false };
+                }
+                state.waiting.keys().next().map(|(due, _)| *due)
+            };
+            let added = self.added.notified();
+            match due {
+                None => added.await,
+                Some(due) => drop(tokio::time::timeout_at(due, added).await),
+            }
+        }
+    }
+
+    fn finish(&self, plane: PlaneId, item: &T, outcome: Outcome) {
+        let mut state = self.state.lock();
+        state.finish(plane, item, outcome);
+        drop(state);
+        self.added.notify_one();
+    }
+}
+
+impl<T: Clone + Eq + Hash> State<T> {
+    fn make_ready(&mut self, plane: PlaneId, item: T) {
+        let Some(lane) = self.planes.get_mut(&plane) else { return };
+        let entry = lane.known.get_mut(&item);
+        match entry.map(|entry| (entry.stage, entry)) {
+            Some((Stage::Ready | Stage::WorkingAgain, _)) => return,
+            Some((Stage::Working, entry)) => {
+                entry.stage = Stage::WorkingAgain;
+                return;
+            }
+            Some((Stage::Waiting(due), entry)) => {
+                entry.stage = Stage::Ready;
+                self.waiting.remove(&due);
+            }
+            None => {
+                lane.known.insert(item.clone(), Entry { stage: Stage::Ready, tries: 0 });
+            }
+        }
+        lane.ready.push_back(item);
+        if lane.ready.len() == 1 && !lane.at_work {
+            self.ring.push_back(plane);
+        }
+    }
+
+    /// What waited long enough becomes ready.
+    fn wake(&mut self, now: Instant) {
+        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
+            let (plane, item) = first.get().clone();
+            self.make_ready(plane, item);
+        }
+    }
+
+    fn pop(&mut self) -> Option<(PlaneId, T)> {
+        let plane = self.ring.pop_front()?;
+        let lane = self.planes.get_mut(&plane)?;
+        let item = lane.ready.pop_front()?;
+        if let Some(entry) = lane.known.get_mut(&item) {
+            entry.stage = Stage::Working;
+        }
+        lane.at_work = true;
+        Some((plane, item))
+    }
+
+    fn finish(&mut self, plane: PlaneId, item: &T, outcome: Outcome) {
+        let Some(lane) = self.planes.get_mut(&plane) else { return };
+        lane.at_work = false;
+        if let Some(entry) = lane.known.get_mut(item) {
+            let added = entry.stage == Stage::WorkingAgain;
+            match outcome {
+                Outcome::Done if !added => drop(lane.known.remove(item)),
+                Outcome::Later if !added => {
+                    let delay = DELAY_MIN.saturating_mul(1 << entry.tries.min(16)).min(DELAY_MAX);
+                    entry.tries = entry.tries.saturating_add(1);
+                    self.count += 1;
+                    let due = (Instant::now() + delay, self.count);
+                    entry.stage = Stage::Waiting(due);
+                    self.waiting.insert(due, (plane, item.clone()));
+                }
+                _ => {
+                    *entry = Entry { stage: Stage::Ready, tries: 0 };
+                    lane.ready.push_back(item.clone());
+                }
+            }
+        }
+        if !lane.ready.is_empty() {
+            self.ring.push_back(plane);
+        } else if lane.known.is_empty() {
+            self.planes.remove(&plane);
+        }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Turn<'_, T> {
+    pub(crate) fn finish(mut self, outcome: Outcome) {
+        self.over = true;
+        self.queue.finish(self.plane, &self.item, outcome);
+    }
+}
+
+impl<T: Clone + Eq + Hash> Drop for Turn<'_, T> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.queue.finish(self.plane, &self.item, Outcome::Later);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: PlaneId = PlaneId(1);
+    const B: PlaneId = PlaneId(2);
+
+    fn queue() -> FairQueue<u32> {
+        FairQueue::new(5, 0)
+    }
+
+    #[tokio::test]
+    async fn planes_take_turns() {
+        let queue = queue();
+        for item in 1..5 {
+            queue.add(A, item);
+        }
+        queue.add(B, 1);
+        queue.add(B, 1);
+        let mut order = Vec::new();
+        for _ in 0..5 {
+            let turn = queue.take().await;
+            order.push((turn.plane.0, turn.item));
+            turn.finish(Outcome::Done);
+        }
+        assert_eq!(order, [(1, 1), (2, 1), (1, 2), (1, 3), (1, 4)]);
+        assert!(queue.is_idle(A) && queue.is_idle(B));
+        assert!(queue.state.lock().planes.is_empty(), "an idle plane costs nothing");
+    }
+
+    #[tokio::test]
+    async fn a_plane_is_worked_on_by_one_at_a_time() {
+        let queue = queue();
+        queue.add(A, 1);
+        queue.add(A, 2);
+        queue.add(B, 1);
+        let (first, second) = (queue.take().await, queue.take().await);
+        assert_eq!((first.plane, second.plane), (A, B));
+        let third = tokio::time::timeout(Duration::from_millis(5), queue.take()).await;
+        assert!(third.is_err(), "the other item of A waits");
+        first.finish(Outcome::Again);
+        let third = queue.take().await;
+        assert_eq!((third.plane, third.item), (A, 2));
+        third.finish(Outcome::Done);
+        assert_eq!(queue.take().await.item, 1, "what asked for another turn gets it after the others");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_gets_longer_and_ends_early_when_something_happens() {
+        let queue = queue();
+        queue.add(A, 1);
+        let start = Instant::now();
+        let mut at = Vec::new();
+        for _ in 0..4 {
+            let turn = queue.take().await;
+            at.push(start.elapsed().as_millis());
+            turn.finish(Outcome::Later);
+        }
+        assert_eq!(at, [0, 100, 300, 700]);
+        queue.nudge(A, &1);
+        queue.nudge(A, &2);
+        let turn = queue.take().await;
+        assert_eq!((turn.item, start.elapsed().as_millis()), (1, 700));
+        drop(turn);
+        assert_eq!(queue.take().await.item, 1, "what broke off is tried again");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_lost() {
+        let queue = queue();
+        queue.add(A, 1);
+        let turn = queue.take().await;
+        queue.add(A, 1);
+        turn.finish(Outcome::Done);
+        let turn = queue.take().await;
+        assert_eq!(turn.item, 1, "added while it was worked on");
+        turn.finish(Outcome::Done);
+        for item in 1..100 {
+            queue.add(A, item);
+        }
+        let mut items = Vec::new();
+        while !queue.is_idle(A) {
+            let turn = queue.take().await;
+            items.push(turn.item);
+            turn.finish(Outcome::Done);
+        }
+        assert_eq!(items, [1, 2, 3, 4, 5, 0], "one item stands for those that found no place");
+    }
+}
