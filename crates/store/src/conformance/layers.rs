@@ -315,22 +315,72 @@ pub(super) async fn named_layers(setup: &Setup<'_>) {
     }
 }
 
+/// Planes that are forked in a chain read through few layers, once those are old, and through no more on disk.
 pub(super) async fn depth_is_bounded(setup: &Setup<'_>) {
     let world = setup.world();
     let plane = world.plane("p").await;
+    let base = world.key(&plane, world.configs, BASE_NAMES[0]);
+    world.commit(Change::delete(base, Expect::Anything)).await;
+    world.put(&plane, "kept", 7).await;
     for value in 0..60 {
         world.put(&plane, "a", value).await;
+        match value % 10 {
+            3 => drop(world.put(&plane, "sometimes", value).await),
+            7 => drop(world.delete(&plane, "sometimes").await),
+            _ => {}
+        }
         let fork = world.fork(&plane, &format!("f{value}")).await;
-        world.check_values(&fork, &[("a", value)]).await;
         world.check_usage(&fork).await;
-        assert!(fork.stack.len() <= 25, "reads through so many layers would crawl");
     }
-    world.check_values(&plane, &[("a", 59)]).await;
     world.put(&plane, "b", 1).await;
     world.seal(&plane, "deep").await.unwrap();
+    let tall = world.now(&plane);
+    assert!(tall.stack.len() > 60, "nothing is old enough yet");
+    let start = world.store.current();
+    let layer_of = |world: &World, name: &str| world.store.plane(name).unwrap().stack[1];
+    let (first, early) = (layer_of(&world, "f0"), layer_of(&world, "f10"));
+    for value in 10..20 {
+        // Nobody stands on these any more but the plane that goes on.
+        world.delete_plane(&world.store.plane(&format!("f{value}")).unwrap()).await;
+    }
+    let mut watch = world.watch(&plane, start);
+    let replaced = world.put(&plane, "kept", 8).await;
+
+    world.store.compact(start).await.unwrap();
+    world.store.settle().await.unwrap();
+    let merged = world.now(&plane);
+    assert!(merged.stack.len() < 20, "{} layers", merged.stack.len());
+    for spaces in [&tall.stack[20..40], &[early]] {
+        let left = spaces.iter().filter(|space| !world.reader.is_empty(**space).unwrap()).count();
+        assert!(left <= spaces.len() / 2 + 10, "{left} of {} layers are still there", spaces.len());
+    }
+    assert!(world.reader.is_empty(early).unwrap(), "what nobody stands on is returned");
+    assert!(!world.reader.is_empty(first).unwrap(), "what somebody stands on is kept");
     let from_layer = world.try_fork(ForkSource::Layer("deep".into()), "from-deep").await.unwrap();
-    world.check_values(&from_layer, &[("a", 59), ("b", 1)]).await;
-    world.check_usage(&from_layer).await;
+    let mut world = world;
+    for reopened in [false, true] {
+        if reopened {
+            world = world.reopen();
+        }
+        world.check_values(&plane, &[("a", 59), ("b", 1), ("kept", 8)]).await;
+        world.check_values(&from_layer, &[("a", 59), ("b", 1), ("kept", 7)]).await;
+        world.check_values(&world.store.plane("f0").unwrap(), &[("a", 0), ("kept", 7)]).await;
+        world
+            .check_values(&world.store.plane("f45").unwrap(), &[("a", 45), ("kept", 7), ("sometimes", 43)])
+            .await;
+        for name in ["p", "f0", "f9", "f45", "f59", "from-deep"] {
+            let plane = world.store.plane(name).unwrap();
+            assert!(plane.stack.len() < 24, "{name}: {} layers", plane.stack.len());
+            assert_eq!(config_names(&world, &plane).await, BASE_NAMES[1..], "{name}: deleted stays deleted");
+            world.check_usage(&plane).await;
+        }
+        if !reopened {
+            assert_eq!(collect(&mut watch, replaced).await.len(), 1);
+        }
+        // What was replaced is told though its layer was merged away.
+        let event = collect(&mut world.watch(&plane, start), replaced).await.remove(0);
+        assert_eq!(event.old.map(|old| old.record), Some(record("kept", 7)), "reopened: {reopened}");
+    }
 
     // Layers of unchanged planes, one from the other, do not pile up.
     let mut last = world.plane("layered").await;
@@ -341,10 +391,9 @@ pub(super) async fn depth_is_bounded(setup: &Setup<'_>) {
         last = world.try_fork(ForkSource::Layer(layer.into()), &format!("l{index}")).await.unwrap();
     }
     assert!(last.stack.len() <= depth + 1, "{}", last.stack.len());
-    let world = world.reopen();
     world.put(&plane, "a", -1).await;
-    world.check_values(&plane, &[("a", -1), ("b", 1)]).await;
-    world.check_values(&world.store.plane("f0").unwrap(), &[("a", 0)]).await;
+    world.check_values(&plane, &[("a", -1), ("b", 1), ("kept", 8)]).await;
+    world.check_values(&world.store.plane("f0").unwrap(), &[("a", 0), ("kept", 7)]).await;
 }
 
 pub(super) async fn usage_is_exact(setup: &Setup<'_>) {
