@@ -67,7 +67,9 @@ impl Committer {
         // Readers are told before anything disappears, so that nobody trusts half a history.
         self.shared.set_compacted(floor);
         self.history.compacted = self.engine.compact(floor)?;
-        self.merging.look_again();
+        if self.history.compacted >= floor {
+            self.merging.look_again();
+        }
         Ok(())
     }
 

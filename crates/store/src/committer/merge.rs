@@ -81,9 +81,8 @@ impl Merging {
 
     /// Layers have become old enough.
     pub(super) fn look_again(&mut self) {
-        if self.queue.is_empty() {
-            self.queue.extend(&self.deep);
-        }
+        self.queue.clear();
+        self.queue.extend(&self.deep);
     }
 
     pub(super) fn is_idle(&self) -> bool {

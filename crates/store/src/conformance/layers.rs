@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Setup;
+use super::probe::At;
 use super::world::{BASE_NAMES, World, collect, object_name, query, record};
 use crate::change::{Change, CommitError, Expect, ForkSource, PlaneChange, Write};
 use crate::feed::{WatchError, WatchScope};
@@ -426,4 +427,150 @@ pub(super) async fn usage_is_exact(setup: &Setup<'_>) {
             world.check_usage(plane).await;
         }
     }
+}
+
+/// A plane with so many layers that they are merged when they are old.
+async fn tall_plane(world: &World) -> Arc<Plane> {
+    let plane = world.plane("tall").await;
+    // More than is copied at once.
+    let write = |index: i64| Write {
+        key: world.key(&plane, world.configs, &format!("x{index}")),
+        record: Some(record("x", index)),
+        expect: Expect::Absent,
+    };
+    world.commit(Change { writes: (0..400).map(write).collect(), ..Change::default() }).await;
+    for value in 0..20 {
+        world.put(&plane, &format!("n{value:02}"), value).await;
+        world.put(&plane, "a", value).await;
+        world.fork(&plane, &format!("tall-{value}")).await;
+    }
+    world.now(&plane)
+}
+
+async fn check_tall(world: &World, plane: &Arc<Plane>) {
+    let names: Vec<String> = (0..20).map(|value| format!("n{value:02}")).collect();
+    let mut expected = vec![("a", 19)];
+    expected.extend((0..).zip(&names).map(|(value, name)| (name.as_str(), value)));
+    world.check_values(plane, &expected).await;
+}
+
+/// A read that began before the layers it reads were merged away finds everything all the same.
+pub(super) async fn merging_under_readers(setup: &Setup<'_>) {
+    for at in [At::BeforeScan, At::BeforeVersion] {
+        let world = setup.world();
+        let plane = tall_plane(&world).await;
+        for index in 0..19 {
+            world.delete_plane(&world.store.plane(&format!("tall-{index}")).unwrap()).await;
+        }
+        world.store.settle().await.unwrap();
+        let mut stopped = world.probe.stop(at);
+        let (store, reader, pods) = (world.store.clone(), plane.clone(), world.pods);
+        let mut reading = tokio::task::JoinSet::new();
+        reading.spawn(async move {
+            match at {
+                At::BeforeScan => store.list(&reader, query(pods)).await.map(|page| page.objects.len()),
+                _ => store.get(&reader, pods, &object_name("n00")).await.map(|found| found.iter().len() * 21),
+            }
+        });
+        stopped.reached().await;
+        world.store.compact(world.store.current()).await.unwrap();
+        world.store.settle().await.unwrap();
+        assert!(world.now(&plane).stack.len() < plane.stack.len());
+        assert!(world.reader.is_empty(plane.stack[10]).unwrap(), "merged and gone");
+        drop(stopped);
+        assert_eq!(reading.join_all().await.remove(0).unwrap(), 21, "{at:?}");
+        check_tall(&world, &plane).await;
+    }
+}
+
+pub(super) async fn interrupted_merges_leave_nothing(setup: &Setup<'_>) {
+    let world = setup.world();
+    let plane = tall_plane(&world).await;
+    let mut stopped = world.probe.stop(At::BeforeFill);
+    world.store.compact(world.store.current()).await.unwrap();
+    stopped.reached().await;
+    let store = world.store.clone();
+    let closing = tokio::task::spawn_blocking(move || store.close());
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    drop(stopped);
+    closing.await.unwrap();
+    let world = world.reopen();
+    // Half a merge is none; the next one begins at once.
+    check_tall(&world, &plane).await;
+    world.put(&plane, "a", 19).await;
+    world.store.compact(world.store.current()).await.unwrap();
+    world.store.settle().await.unwrap();
+    assert!(world.now(&plane).stack.len() < plane.stack.len());
+    check_tall(&world, &plane).await;
+
+    // A plane that is deleted while its layers are being merged takes all of them with it.
+    let doomed = world.plane("doomed").await;
+    for value in 0..12 {
+        world.put(&doomed, "a", value).await;
+        let fork = world.fork(&doomed, &format!("doomed-{value}")).await;
+        world.delete_plane(&fork).await;
+    }
+    let doomed = world.now(&doomed);
+    let mut stopped = world.probe.stop(At::BeforeFill);
+    world.store.compact(world.store.current()).await.unwrap();
+    stopped.reached().await;
+    let (store, id) = (world.store.clone(), doomed.id);
+    let mut deleting = tokio::task::JoinSet::new();
+    deleting.spawn(async move {
+        let plane = Some(PlaneChange::Delete { plane: id });
+        store.commit(Change { plane, ..Change::default() }).await
+    });
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    drop(stopped);
+    deleting.join_all().await.remove(0).unwrap();
+    world.store.settle().await.unwrap();
+    for space in &doomed.stack[..12] {
+        assert!(world.reader.is_empty(*space).unwrap(), "{space:?}");
+    }
+    check_tall(&world.reopen(), &plane).await;
+}
+
+/// A plane cannot be forked faster than its layers are merged for ever; others do not notice.
+pub(super) async fn forks_without_pause_are_refused(setup: &Setup<'_>) {
+    let world = setup.world();
+    let plane = world.plane("p").await;
+    let mut commits = Vec::new();
+    for index in 0..1_100 {
+        let fork = PlaneChange::Fork {
+            name: format!("f{index}").parse().unwrap(),
+            source: ForkSource::Plane(plane.id),
+            limits: Limits::default(),
+        };
+        let write =
+            Write { key: world.pod(&plane, "a"), record: Some(record("a", index)), expect: Expect::Anything };
+        let change = Change { writes: vec![write], plane: Some(fork), ..Change::default() };
+        let store = world.store.clone();
+        commits.push(Box::pin(async move { store.commit(change).await }));
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    for commit in commits {
+        tasks.spawn(commit);
+    }
+    let answers = tasks.join_all().await;
+    let refused = answers.iter().filter(|answer| matches!(answer, Err(CommitError::TooManyLayers))).count();
+    let made = answers.iter().filter(|answer| answer.is_ok()).count();
+    assert!(refused > 50 && made > 1_000 && refused + made == 1_100, "{refused} refused, {made} made");
+    assert!(world.value(&plane, "a").await.is_some());
+    let other = world.plane("other").await;
+    world.fork(&other, "other-fork").await;
+
+    // It is a matter of time.
+    let mut tasks = tokio::task::JoinSet::new();
+    for index in (0..1_100).filter(|index| index % 20 != 0) {
+        if let Some(fork) = world.store.plane(&format!("f{index}")) {
+            let plane = Some(PlaneChange::Delete { plane: fork.id });
+            let store = world.store.clone();
+            tasks.spawn(async move { store.commit(Change { plane, ..Change::default() }).await });
+        }
+    }
+    assert!(tasks.join_all().await.iter().all(Result::is_ok));
+    world.store.compact(world.store.current()).await.unwrap();
+    world.store.settle().await.unwrap();
+    let fork = world.fork(&plane, "again").await;
+    assert!(fork.stack.len() < 64, "{}", fork.stack.len());
 }
