@@ -34,6 +34,10 @@ pub(crate) fn commit_failed(
         CommitError::LayerExists(layer) => {
             Status::already_exists(&GroupResource::new("polder.dev", "layers"), &layer)
         }
+        CommitError::TooManyLayers => Status::unavailable(format!(
+            "plane {} was forked too often in a short time; try again in a few minutes",
+            plane.name
+        )),
         CommitError::LimitReached { what, limit } => Status::forbidden(
             resource,
             name,

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use polder_store::engine::{Batch, Engine, EngineError, ObjectWrite, PlaneWrite, Reader, Recovered};
+use polder_store::engine::{
+    Batch, Engine, EngineError, FilledVersion, ObjectWrite, PlaneWrite, Reader, Recovered,
+};
 use polder_store::{Revision, SpaceId};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
@@ -220,6 +222,30 @@ impl Engine for SqliteEngine {
         let done = compact::drop_space(&mut self.connection, space)?;
         self.note();
         Ok(done)
+    }
+
+    fn fill(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
+        self.check_track()?;
+        self.checkpointer.bound_wal(&self.connection);
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(engine_error)?;
+        {
+            let mut insert = transaction
+                .prepare_cached("INSERT OR REPLACE INTO versions (key, revision, value) VALUES (?1, ?2, ?3)")
+                .map_err(engine_error)?;
+            for FilledVersion { resource, name, version } in versions {
+                key::encode(space, *resource, name, &mut self.key)?;
+                self.values.clear();
+                self.sealer.seal(&self.key, version.revision, version.record.as_ref(), &mut self.values);
+                let revision = revision_column(version.revision);
+                insert.execute((&self.key, revision, &self.values)).map_err(engine_error)?;
+            }
+        }
+        transaction.commit().map_err(engine_error)?;
+        self.note();
+        Ok(())
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

@@ -116,6 +116,9 @@ pub enum CommitError {
     NoLayer(SmolStr),
     #[error("layer {0:?} exists already")]
     LayerExists(SmolStr),
+    /// Merging them takes as long as history is kept.
+    #[error("the plane was forked too often in a short time")]
+    TooManyLayers,
     #[error("the plane's limit of {limit} {what} is reached")]
     LimitReached { what: &'static str, limit: u64 },
     #[error("the core plane cannot be deleted")]

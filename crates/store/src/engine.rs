@@ -47,6 +47,10 @@ pub trait Engine: Send {
     /// Removes a bounded part of what a dropped space holds; true when nothing is left and its row is gone.
     fn drop_space(&mut self, space: SpaceId) -> Result<bool, EngineError>;
 
+    /// Adds versions to a space that nobody reads yet, without a commit: they have happened already, in other spaces.
+    /// Called again with the same versions after a failure.
+    fn fill(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError>;
+
     fn reader(&self) -> Arc<dyn Reader>;
 }
 
@@ -84,6 +88,14 @@ pub struct Version {
     pub record: Option<Record>,
 }
 
+/// A version that is copied into a space.
+#[derive(Clone, Debug)]
+pub struct FilledVersion {
+    pub resource: ResourceId,
+    pub name: ObjectName,
+    pub version: Version,
+}
+
 /// A range of one resource in one space.
 #[derive(Clone, Debug)]
 pub struct Scan<'a> {
@@ -113,7 +125,8 @@ pub struct LogEntry {
     pub before: Option<Revision>,
 }
 
-/// What one group commit writes. Revisions run from `first` to `last` without a hole.
+/// What one group commit writes. Revisions run from `first` to `last` without a hole; when `last` is before `first` there
+/// is no commit, only rows.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub first: Revision,

@@ -8,7 +8,8 @@ use parking_lot::RwLock;
 use polder_model::{GroupResource, PlaneId};
 
 use crate::engine::{
-    Batch, Engine, EngineError, LogEntry, PlaneRow, PlaneWrite, Reader, Recovered, Scan, SpaceRow, Version,
+    Batch, Engine, EngineError, FilledVersion, LogEntry, PlaneRow, PlaneWrite, Reader, Recovered, Scan,
+    SpaceRow, Version,
 };
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 
@@ -122,6 +123,14 @@ impl Engine for MemoryEngine {
         state.versions.retain(|(own, ..), _| *own != space);
         state.spaces.remove(&space);
         Ok(true)
+    }
+
+    fn fill(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
+        let mut state = self.state.write();
+        for FilledVersion { resource, name, version } in versions {
+            state.versions.insert((space, *resource, name.clone()), vec![version.clone()]);
+        }
+        Ok(())
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

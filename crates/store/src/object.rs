@@ -151,7 +151,7 @@ pub struct StoredObject {
     pub name: ObjectName,
     /// The commit that wrote this version.
     pub revision: Revision,
-    /// Where it was found: the plane's overlay, or a layer below it.
+    /// Where it was found: the plane's overlay, or a layer below it, which may have been merged into another since.
     pub space: SpaceId,
     pub record: Record,
 }

@@ -52,11 +52,39 @@ impl Shared {
             // The revision before the plane: a fork in between gives the plane one more space, which then hides
             // nothing; the other way around, what is written to that space would be missed.
             let at = self.current();
-            let answer = read(&*self.plane_now(plane)?, at)?;
-            // Checked after reading: what was read counts only if it was not being removed meanwhile. The plane
-            // may be gone; history may be gone too, but then there is a newer state.
-            if self.check_kept(&*self.plane_now(plane)?, at).is_ok() {
+            let (answer, now) = self.through_stack(plane, |plane| read(plane, at))?;
+            // History may be gone, but then there is a newer state.
+            if self.check_kept(&now, at).is_ok() {
                 return Ok(answer);
+            }
+        }
+    }
+
+    /// Reads the state of a plane at a revision from the engine, if it is kept.
+    pub(crate) fn at_revision<T>(
+        &self,
+        plane: PlaneId,
+        at: Revision,
+        read: impl Fn(&Plane, Revision) -> Result<T, EngineError>,
+    ) -> Result<T, ReadError> {
+        let (answer, now) = self.through_stack(plane, |plane| read(plane, at))?;
+        self.check_kept(&now, at)?;
+        Ok(answer)
+    }
+
+    /// Reads through the stack a plane has now. Whether that was allowed is checked after reading: what was read counts
+    /// only if it was not being removed meanwhile, with its plane, as old history, or because layers were merged.
+    pub(crate) fn through_stack<T>(
+        &self,
+        plane: PlaneId,
+        read: impl Fn(&Plane) -> Result<T, EngineError>,
+    ) -> Result<(T, Arc<Plane>), ReadError> {
+        loop {
+            let before = self.plane_now(plane)?;
+            let answer = read(&before)?;
+            let now = self.plane_now(plane)?;
+            if reads_the_same(&before, &now) {
+                return Ok((answer, now));
             }
         }
     }
@@ -94,12 +122,11 @@ impl Shared {
         // the scan gets there, they are still applied on top of it. The plane comes after the revision, so that
         // its stack has every space written up to it.
         let at = self.applied();
-        let objects = match self.plane_now(plane) {
-            Ok(plane) => self.load_objects(&plane, resource, at),
-            Err(_) => None,
-        };
-        // A plane deleted meanwhile was perhaps read while it was being removed.
-        let objects = objects.filter(|_| self.plane_now(plane).is_ok());
+        let before = self.plane_now(plane).ok();
+        let objects = before.as_ref().and_then(|plane| self.load_objects(plane, resource, at));
+        // A plane deleted meanwhile was perhaps read while it was being removed, and so were layers merged meanwhile.
+        let same = |before: &Arc<Plane>| self.plane_now(plane).is_ok_and(|now| reads_the_same(before, &now));
+        let objects = objects.filter(|_| before.as_ref().is_some_and(same));
         self.cache.end_load(plane, resource, objects, at);
         self.cache.snapshot(plane, resource)
     }
@@ -120,6 +147,11 @@ impl Shared {
         }
         Some(objects)
     }
+}
+
+/// Whether all spaces of a plane as it was are still there: a fork puts one on top, merging takes some away.
+fn reads_the_same(before: &Plane, now: &Plane) -> bool {
+    now.stack.ends_with(&before.stack)
 }
 
 pub(crate) async fn run_blocking<T: Send + 'static>(

@@ -48,25 +48,33 @@ impl<'a> StackScan<'a> {
     }
 
     pub(crate) fn next(&mut self) -> Result<Option<Arc<StoredObject>>, EngineError> {
-        loop {
-            for index in 0..self.spaces.len() {
-                self.fill(index)?;
-            }
-            let heads = self.spaces.iter().enumerate();
-            let first =
-                heads.filter_map(|(index, cursor)| cursor.buffer.last().map(|(name, _)| (name, index))).min();
-            let Some((_, index)) = first else { return Ok(None) };
-            let space = self.spaces[index].space;
-            let Some((name, version)) = self.spaces[index].buffer.pop() else { return Ok(None) };
-            for lower in &mut self.spaces[index + 1..] {
-                if lower.buffer.last().is_some_and(|(own, _)| *own == name) {
-                    lower.buffer.pop();
-                }
-            }
+        while let Some((name, version, space)) = self.next_version()? {
             if let Some(record) = version.record {
                 return Ok(Some(Arc::new(StoredObject { name, revision: version.revision, space, record })));
             }
         }
+        Ok(None)
+    }
+
+    /// The next name that any space knows, deleted or not, and the space that decides.
+    pub(crate) fn next_version(&mut self) -> Result<Option<(ObjectName, Version, SpaceId)>, EngineError> {
+        for index in 0..self.spaces.len() {
+            self.fill(index)?;
+        }
+        // Most layers of a tall stack are small and soon read to their end.
+        self.spaces.retain(|cursor| !cursor.buffer.is_empty());
+        let heads = self.spaces.iter().enumerate();
+        let first =
+            heads.filter_map(|(index, cursor)| cursor.buffer.last().map(|(name, _)| (name, index))).min();
+        let Some((_, index)) = first else { return Ok(None) };
+        let space = self.spaces[index].space;
+        let Some((name, version)) = self.spaces[index].buffer.pop() else { return Ok(None) };
+        for lower in &mut self.spaces[index + 1..] {
+            if lower.buffer.last().is_some_and(|(own, _)| *own == name) {
+                lower.buffer.pop();
+            }
+        }
+        Ok(Some((name, version, space)))
     }
 
     fn fill(&mut self, index: usize) -> Result<(), EngineError> {

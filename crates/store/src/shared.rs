@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::RwLock;
 use polder_model::{GroupResource, PlaneId};
 use tokio::sync::watch;
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::cache::Cache;
 use crate::engine::{EngineError, Reader, Recovered};
 use crate::feed::Feed;
-use crate::key::{ResourceId, Revision};
+use crate::key::{ResourceId, Revision, SpaceId};
 use crate::plane::Plane;
 use crate::store::StoreOptions;
 
@@ -45,6 +45,8 @@ impl std::fmt::Debug for Shared {
 pub(crate) struct PlaneTable {
     pub(crate) by_name: HashMap<polder_model::SmolStr, Arc<Plane>>,
     pub(crate) by_id: HashMap<PlaneId, Arc<Plane>>,
+    /// The layers with what every plane starts with, of this and of earlier versions.
+    pub(crate) bases: HashSet<SpaceId>,
 }
 
 impl PlaneTable {

@@ -56,7 +56,8 @@ pub struct Store {
 impl Store {
     /// Opens a store on an engine, makes the base layer if its digest is new, and the core plane if it is missing.
     ///
-    /// `base` are the objects every new plane starts with; `digest` is their content address.
+    /// `base` are the objects every new plane starts with; `digest` is their content address. With an empty digest
+    /// there are none, and `base` is not asked.
     pub fn open(
         mut engine: Box<dyn Engine>,
         options: StoreOptions,
@@ -177,10 +178,7 @@ impl Store {
                 }
                 return shared.at_current(plane, |plane, at| shared.page_from_engine(plane, &query, at));
             };
-            let page = shared.page_from_engine(&*shared.plane_now(plane)?, &query, at)?;
-            // Checked after reading: what was read counts only if it was not being removed meanwhile.
-            shared.check_kept(&*shared.plane_now(plane)?, at)?;
-            Ok(page)
+            shared.at_revision(plane, at, |plane, at| shared.page_from_engine(plane, &query, at))
         })
         .await?;
         self.shared.visible(page.revision).await;
@@ -192,7 +190,9 @@ impl Store {
         let (shared, plane) = (self.shared.clone(), plane.id);
         run_blocking(move || {
             let plane = shared.plane_now(plane)?;
-            Ok(plane.stack.len() <= 2 && shared.reader.is_empty(plane.overlay())?)
+            let (overlay, below) = (plane.overlay(), &plane.stack[1..]);
+            let fresh = below.iter().all(|space| shared.planes.read().bases.contains(space));
+            Ok(fresh && shared.reader.is_empty(overlay)?)
         })
         .await
     }

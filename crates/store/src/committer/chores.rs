@@ -1,4 +1,4 @@
-//! What happens between groups: forgetting old history, and removing dropped spaces.
+//! What happens between groups: forgetting old history, removing dropped spaces, merging old layers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ pub(super) struct History {
 impl Committer {
     pub(super) fn has_chores(&self) -> bool {
         let some = !self.dropping.is_empty()
+            || !self.merging.is_idle()
             || !self.settling.is_empty()
             || self.history.floor > self.history.compacted;
         some && !self.chores_paused && !self.stopped
@@ -43,8 +44,11 @@ impl Committer {
                     self.chores_paused = true;
                 }
             }
+        } else if let Err(error) = self.merge_a_little() {
+            tracing::error!(error = %chain(&error), "merging layers failed");
+            self.chores_paused = true;
         }
-        if self.dropping.is_empty() {
+        if self.dropping.is_empty() && self.merging.is_idle() {
             for reply in self.settling.drain(..) {
                 reply.send(()).ok();
             }
@@ -63,6 +67,9 @@ impl Committer {
         // Readers are told before anything disappears, so that nobody trusts half a history.
         self.shared.set_compacted(floor);
         self.history.compacted = self.engine.compact(floor)?;
+        if self.history.compacted >= floor {
+            self.merging.look_again();
+        }
         Ok(())
     }
 

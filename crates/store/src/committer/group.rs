@@ -20,6 +20,16 @@ pub(super) struct Space {
     pub(super) row: SpaceRow,
     /// Spaces that stand on it.
     pub(super) children: u32,
+    /// Nothing was written to it after this commit. Known since the start of the store; zero for merged layers.
+    pub(super) sealed_at: Revision,
+    /// How often what it holds has been merged since then.
+    pub(super) level: u8,
+}
+
+impl Space {
+    pub(super) fn new(row: SpaceRow) -> Space {
+        Space { row, children: 0, sealed_at: Revision(0), level: 0 }
+    }
 }
 
 /// What one group has decided so far. Dropped whole when the engine fails.
@@ -36,6 +46,8 @@ pub(super) struct Group {
     pub(super) layers: HashMap<SmolStr, Option<SpaceId>>,
     /// The newest change of a plane in this group, and the one before it.
     pub(super) last_changes: HashMap<PlaneId, (Revision, Option<Revision>)>,
+    /// Planes that read through other layers now. Their rows stay as they are.
+    pub(super) restacked: Vec<Arc<Plane>>,
     /// Planes whose resource versions are others now: whoever watches them must start again.
     pub(super) raised: Vec<PlaneId>,
     pub(super) replies: Vec<(oneshot::Sender<Answer>, Answer)>,

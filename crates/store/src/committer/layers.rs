@@ -1,22 +1,20 @@
 //! Spaces: sealing what a plane holds, and letting go of what nobody stands on any more.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use polder_model::SmolStr;
 
+use super::Committer;
 use super::group::{Group, Space};
 use super::planes::replaced;
-use super::{Committer, NO_PLANE};
 use crate::change::CommitError;
-use crate::engine::{LogEntry, ObjectWrite, SpaceRow, SpaceState};
-use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
-use crate::object::Record;
+use crate::engine::{SpaceRow, SpaceState};
+use crate::key::{Revision, SpaceId};
 use crate::plane::Plane;
-use crate::scan::StackScan;
 
-/// Parents a plane may have: reads look through them one by one.
-pub(super) const STACK_LEN_MAX: usize = 24;
+/// Spaces a plane may read through. Old layers are merged in the background ([`super::merge`]), so that only planes
+/// forked about once a second get here; then they have to wait until their layers are old enough.
+pub(super) const STACK_LEN_MAX: usize = 1_024;
 
 impl Committer {
     /// Turns what a plane has written since its last seal into an immutable layer, and gives it an empty overlay.
@@ -35,10 +33,11 @@ impl Committer {
             return Ok(parent);
         }
         if plane.stack.len() >= STACK_LEN_MAX {
-            return self.copy_flat(group, plane, revision);
+            return Err(CommitError::TooManyLayers);
         }
         let sealed = overlay.row.id;
         overlay.row.state = SpaceState::Sealed;
+        overlay.sealed_at = revision;
         (overlay.row.objects, overlay.row.bytes) = (objects, bytes);
         group.put_space(overlay);
         let id = space_id(revision, 0);
@@ -59,58 +58,6 @@ impl Committer {
         Ok(sealed)
     }
 
-    /// The plane is so deep that reading through one more layer would crawl: copies what it holds into a layer that
-    /// stands on nothing. Takes as long as there are objects; the plane itself stays as it is.
-    pub(super) fn copy_flat(
-        &self,
-        group: &mut Group,
-        plane: &Arc<Plane>,
-        revision: Revision,
-    ) -> Result<SpaceId, CommitError> {
-        let failed = |error| CommitError::Engine(Arc::new(error));
-        let resources = u32::try_from(self.shared.resources.read().len()).unwrap_or(u32::MAX);
-        let mut visible: BTreeMap<(ResourceId, ObjectName), Record> = BTreeMap::new();
-        for resource in (0..resources).map(ResourceId) {
-            let mut scan = StackScan::new(&self.shared, &plane.stack, resource, None, None, Revision::NEWEST);
-            while let Some(object) = scan.next().map_err(failed)? {
-                visible.insert((resource, object.name.clone()), object.record.clone());
-            }
-        }
-        for (key, object) in group.objects.iter().filter(|(key, _)| key.plane == plane.id) {
-            let place = (key.resource, key.name.clone());
-            match object {
-                Some(object) => drop(visible.insert(place, object.record.clone())),
-                None => drop(visible.remove(&place)),
-            }
-        }
-        let row = SpaceRow {
-            id: space_id(revision, 0),
-            parent: None,
-            state: SpaceState::Sealed,
-            digest: SmolStr::default(),
-            layer: SmolStr::default(),
-            objects: visible.len() as u64,
-            bytes: visible.values().map(|record| record.len() as u64).sum(),
-        };
-        let id = row.id;
-        for ((resource, name), record) in visible {
-            let (space, plane) = (id, NO_PLANE);
-            let entry = LogEntry {
-                revision,
-                plane,
-                space,
-                resource,
-                name,
-                deleted: false,
-                previous: None,
-                before: None,
-            };
-            group.batch.objects.push(ObjectWrite { entry, record: Some(record) });
-        }
-        self.add_space(group, row);
-        Ok(id)
-    }
-
     /// Whether the overlay holds any version at all: equal counts alone do not prove that nothing changed.
     pub(super) fn overlay_written(&self, group: &Group, plane: &Plane) -> bool {
         let space = plane.overlay();
@@ -127,7 +74,7 @@ impl Committer {
             parent.children += 1;
             group.spaces.insert(parent.row.id, parent);
         }
-        group.put_space(Space { row, children: 0 });
+        group.put_space(Space::new(row));
     }
 
     /// Marks a space for removal, and every parent that nothing else stands on.
@@ -145,7 +92,7 @@ impl Committer {
     }
 
     pub(super) fn drop_if_unused(&self, group: &mut Group, id: SpaceId) {
-        let Space { row, children } = self.space(group, id);
+        let Space { row, children, .. } = self.space(group, id);
         let pinned = row.state != SpaceState::Sealed || !row.layer.is_empty() || Some(id) == self.base;
         if children == 0 && !pinned {
             self.drop_space(group, id);

@@ -1,5 +1,6 @@
 //! The one writer. A thread drains the queue of changes, checks each against the newest state, gives it the next
-//! revision, and commits many with one fsync. Between groups it forgets old history and removes dropped spaces.
+//! revision, and commits many with one fsync. Between groups it forgets old history, removes dropped spaces and merges
+//! old layers.
 //!
 //! Planning works on what is visible plus what this group has already decided ([`Group`]); only when the engine has
 //! made the group durable does any of it become visible, in this order: cache, current revision, watchers, answers.
@@ -18,6 +19,7 @@
 mod chores;
 mod group;
 mod layers;
+mod merge;
 mod plan;
 mod planes;
 mod publish;
@@ -33,6 +35,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::chores::History;
 use self::group::{Group, Space};
+use self::merge::Merging;
 use crate::change::{Change, CommitError, Committed};
 use crate::engine::{Engine, EngineError};
 use crate::key::{Revision, SpaceId};
@@ -89,6 +92,7 @@ pub(crate) struct Committer {
     current: Revision,
     dropping: VecDeque<SpaceId>,
     history: History,
+    merging: Merging,
     settling: Vec<oneshot::Sender<()>>,
     /// A chore failed: wait for the next tick before trying again.
     chores_paused: bool,
@@ -159,7 +163,7 @@ impl Committer {
     /// Makes a group durable, then visible, then answers.
     fn finish(&mut self, mut group: Group) -> Result<(), Arc<EngineError>> {
         let mut outcome = Ok(());
-        if group.batch.last >= group.batch.first {
+        if group.batch.last >= group.batch.first || !group.batch.spaces.is_empty() {
             self.write_usage(&mut group);
             group.batch.resources = self.shared.resources.read().unstored();
             match self.engine.apply(&group.batch) {

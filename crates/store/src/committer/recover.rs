@@ -9,8 +9,9 @@ use hashbrown::HashMap;
 use polder_model::{PlaneId, PlaneName, SmolStr};
 
 use super::chores::History;
-use super::group::Space;
+use super::group::{Group, Space};
 use super::layers::{STACK_LEN_MAX, space_id};
+use super::merge::Merging;
 use super::{Committer, NO_PLANE};
 use crate::engine::{Engine, EngineError, LogEntry, ObjectWrite, PlaneRow, Recovered, SpaceRow, SpaceState};
 use crate::key::{ObjectName, ResourceId, SpaceId};
@@ -41,6 +42,7 @@ impl Committer {
                 floor: recovered.compacted,
                 compacted: recovered.compacted,
             },
+            merging: Merging::default(),
             settling: Vec::new(),
             chores_paused: false,
             stopped: false,
@@ -52,7 +54,11 @@ impl Committer {
                 if !row.layer.is_empty() {
                     committer.layers.insert(row.layer.clone(), row.id);
                 }
-                committer.spaces.insert(row.id, Space { row, children: 0 });
+                if !row.digest.is_empty() {
+                    committer.shared.planes.write().bases.insert(row.id);
+                }
+                let sealed_at = recovered.current;
+                committer.spaces.insert(row.id, Space { sealed_at, ..Space::new(row) });
             }
         }
         let parents: Vec<SpaceId> = committer.spaces.values().filter_map(|space| space.row.parent).collect();
@@ -64,6 +70,7 @@ impl Committer {
         }
         for row in recovered.planes {
             let plane = committer.plane_from_row(row)?;
+            committer.merging.note(&plane);
             committer.shared.planes.write().insert(Arc::new(plane));
         }
         Ok(committer)
@@ -76,7 +83,8 @@ impl Committer {
         let mut next = Some(row.space);
         while let Some(id) = next {
             let space = self.spaces.get(&id).ok_or_else(|| damaged("a layer is missing"))?;
-            if stack.len() > STACK_LEN_MAX {
+            // A fork has one more space than its source may have.
+            if stack.len() > STACK_LEN_MAX + 1 {
                 return Err(damaged("its layers form a loop"));
             }
             stack.push(id);
@@ -97,15 +105,27 @@ impl Committer {
         })
     }
 
-    /// Makes the base layer and the core plane when they are missing.
+    /// Lets go of what nobody stands on: the bases of earlier versions when their last plane is gone.
+    fn drop_unused(&self, group: &mut Group) {
+        let unused = self.spaces.values().filter(|space| space.children == 0);
+        for id in unused.map(|space| space.row.id).collect::<Vec<_>>() {
+            self.drop_if_unused(group, id);
+        }
+    }
+
+    /// Makes the base layer and the core plane when they are missing. An empty digest means that there is no base:
+    /// new planes start empty.
     pub(crate) fn ensure_base(
         &mut self,
         digest: &str,
         objects: impl FnOnce() -> Vec<(ResourceId, ObjectName, Record)>,
     ) -> Result<(), EngineError> {
-        self.base = self.spaces.values().find(|space| space.row.digest == digest).map(|space| space.row.id);
+        // No digest, no base: other spaces have none either.
+        let wanted = |space: &&Space| !digest.is_empty() && space.row.digest == digest;
+        self.base = self.spaces.values().find(wanted).map(|space| space.row.id);
         let mut group = self.new_group();
-        if self.base.is_none() {
+        self.drop_unused(&mut group);
+        if self.base.is_none() && !digest.is_empty() {
             let objects = objects();
             let revision = self.next_revision(&group);
             let row = SpaceRow {
@@ -133,7 +153,8 @@ impl Committer {
             }
             group.batch.last = revision;
             self.base = Some(row.id);
-            group.put_space(Space { row, children: 0 });
+            self.shared.planes.write().bases.insert(row.id);
+            group.put_space(Space::new(row));
         }
         if self.shared.planes.read().by_id.get(&PlaneId::CORE).is_none() {
             let revision = self.next_revision(&group);
@@ -149,7 +170,7 @@ impl Committer {
             );
             group.batch.last = revision;
         }
-        if group.batch.last >= group.batch.first {
+        if group.batch.last >= group.batch.first || !group.batch.spaces.is_empty() {
             self.finish(group).map_err(|error| EngineError::Failed(Box::new(error)))?;
         }
         Ok(())

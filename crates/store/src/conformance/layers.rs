@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Setup;
+use super::probe::At;
 use super::world::{BASE_NAMES, World, collect, object_name, query, record};
 use crate::change::{Change, CommitError, Expect, ForkSource, PlaneChange, Write};
 use crate::feed::{WatchError, WatchScope};
@@ -315,22 +316,72 @@ pub(super) async fn named_layers(setup: &Setup<'_>) {
     }
 }
 
+/// Planes that are forked in a chain read through few layers, once those are old, and through no more on disk.
 pub(super) async fn depth_is_bounded(setup: &Setup<'_>) {
     let world = setup.world();
     let plane = world.plane("p").await;
+    let base = world.key(&plane, world.configs, BASE_NAMES[0]);
+    world.commit(Change::delete(base, Expect::Anything)).await;
+    world.put(&plane, "kept", 7).await;
     for value in 0..60 {
         world.put(&plane, "a", value).await;
+        match value % 10 {
+            3 => drop(world.put(&plane, "sometimes", value).await),
+            7 => drop(world.delete(&plane, "sometimes").await),
+            _ => {}
+        }
         let fork = world.fork(&plane, &format!("f{value}")).await;
-        world.check_values(&fork, &[("a", value)]).await;
         world.check_usage(&fork).await;
-        assert!(fork.stack.len() <= 25, "reads through so many layers would crawl");
     }
-    world.check_values(&plane, &[("a", 59)]).await;
     world.put(&plane, "b", 1).await;
     world.seal(&plane, "deep").await.unwrap();
+    let tall = world.now(&plane);
+    assert!(tall.stack.len() > 60, "nothing is old enough yet");
+    let start = world.store.current();
+    let layer_of = |world: &World, name: &str| world.store.plane(name).unwrap().stack[1];
+    let (first, early) = (layer_of(&world, "f0"), layer_of(&world, "f10"));
+    for value in 10..20 {
+        // Nobody stands on these any more but the plane that goes on.
+        world.delete_plane(&world.store.plane(&format!("f{value}")).unwrap()).await;
+    }
+    let mut watch = world.watch(&plane, start);
+    let replaced = world.put(&plane, "kept", 8).await;
+
+    world.store.compact(start).await.unwrap();
+    world.store.settle().await.unwrap();
+    let merged = world.now(&plane);
+    assert!(merged.stack.len() < 20, "{} layers", merged.stack.len());
+    for spaces in [&tall.stack[20..40], &[early]] {
+        let left = spaces.iter().filter(|space| !world.reader.is_empty(**space).unwrap()).count();
+        assert!(left <= spaces.len() / 2 + 10, "{left} of {} layers are still there", spaces.len());
+    }
+    assert!(world.reader.is_empty(early).unwrap(), "what nobody stands on is returned");
+    assert!(!world.reader.is_empty(first).unwrap(), "what somebody stands on is kept");
     let from_layer = world.try_fork(ForkSource::Layer("deep".into()), "from-deep").await.unwrap();
-    world.check_values(&from_layer, &[("a", 59), ("b", 1)]).await;
-    world.check_usage(&from_layer).await;
+    let mut world = world;
+    for reopened in [false, true] {
+        if reopened {
+            world = world.reopen();
+        }
+        world.check_values(&plane, &[("a", 59), ("b", 1), ("kept", 8)]).await;
+        world.check_values(&from_layer, &[("a", 59), ("b", 1), ("kept", 7)]).await;
+        world.check_values(&world.store.plane("f0").unwrap(), &[("a", 0), ("kept", 7)]).await;
+        world
+            .check_values(&world.store.plane("f45").unwrap(), &[("a", 45), ("kept", 7), ("sometimes", 43)])
+            .await;
+        for name in ["p", "f0", "f9", "f45", "f59", "from-deep"] {
+            let plane = world.store.plane(name).unwrap();
+            assert!(plane.stack.len() < 24, "{name}: {} layers", plane.stack.len());
+            assert_eq!(config_names(&world, &plane).await, BASE_NAMES[1..], "{name}: deleted stays deleted");
+            world.check_usage(&plane).await;
+        }
+        if !reopened {
+            assert_eq!(collect(&mut watch, replaced).await.len(), 1);
+        }
+        // What was replaced is told though its layer was merged away.
+        let event = collect(&mut world.watch(&plane, start), replaced).await.remove(0);
+        assert_eq!(event.old.map(|old| old.record), Some(record("kept", 7)), "reopened: {reopened}");
+    }
 
     // Layers of unchanged planes, one from the other, do not pile up.
     let mut last = world.plane("layered").await;
@@ -341,10 +392,9 @@ pub(super) async fn depth_is_bounded(setup: &Setup<'_>) {
         last = world.try_fork(ForkSource::Layer(layer.into()), &format!("l{index}")).await.unwrap();
     }
     assert!(last.stack.len() <= depth + 1, "{}", last.stack.len());
-    let world = world.reopen();
     world.put(&plane, "a", -1).await;
-    world.check_values(&plane, &[("a", -1), ("b", 1)]).await;
-    world.check_values(&world.store.plane("f0").unwrap(), &[("a", 0)]).await;
+    world.check_values(&plane, &[("a", -1), ("b", 1), ("kept", 8)]).await;
+    world.check_values(&world.store.plane("f0").unwrap(), &[("a", 0), ("kept", 7)]).await;
 }
 
 pub(super) async fn usage_is_exact(setup: &Setup<'_>) {
@@ -377,4 +427,150 @@ pub(super) async fn usage_is_exact(setup: &Setup<'_>) {
             world.check_usage(plane).await;
         }
     }
+}
+
+/// A plane with so many layers that they are merged when they are old.
+async fn tall_plane(world: &World) -> Arc<Plane> {
+    let plane = world.plane("tall").await;
+    // More than is copied at once.
+    let write = |index: i64| Write {
+        key: world.key(&plane, world.configs, &format!("x{index}")),
+        record: Some(record("x", index)),
+        expect: Expect::Absent,
+    };
+    world.commit(Change { writes: (0..400).map(write).collect(), ..Change::default() }).await;
+    for value in 0..20 {
+        world.put(&plane, &format!("n{value:02}"), value).await;
+        world.put(&plane, "a", value).await;
+        world.fork(&plane, &format!("tall-{value}")).await;
+    }
+    world.now(&plane)
+}
+
+async fn check_tall(world: &World, plane: &Arc<Plane>) {
+    let names: Vec<String> = (0..20).map(|value| format!("n{value:02}")).collect();
+    let mut expected = vec![("a", 19)];
+    expected.extend((0..).zip(&names).map(|(value, name)| (name.as_str(), value)));
+    world.check_values(plane, &expected).await;
+}
+
+/// A read that began before the layers it reads were merged away finds everything all the same.
+pub(super) async fn merging_under_readers(setup: &Setup<'_>) {
+    for at in [At::BeforeScan, At::BeforeVersion] {
+        let world = setup.world();
+        let plane = tall_plane(&world).await;
+        for index in 0..19 {
+            world.delete_plane(&world.store.plane(&format!("tall-{index}")).unwrap()).await;
+        }
+        world.store.settle().await.unwrap();
+        let mut stopped = world.probe.stop(at);
+        let (store, reader, pods) = (world.store.clone(), plane.clone(), world.pods);
+        let mut reading = tokio::task::JoinSet::new();
+        reading.spawn(async move {
+            match at {
+                At::BeforeScan => store.list(&reader, query(pods)).await.map(|page| page.objects.len()),
+                _ => store.get(&reader, pods, &object_name("n00")).await.map(|found| found.iter().len() * 21),
+            }
+        });
+        stopped.reached().await;
+        world.store.compact(world.store.current()).await.unwrap();
+        world.store.settle().await.unwrap();
+        assert!(world.now(&plane).stack.len() < plane.stack.len());
+        assert!(world.reader.is_empty(plane.stack[10]).unwrap(), "merged and gone");
+        drop(stopped);
+        assert_eq!(reading.join_all().await.remove(0).unwrap(), 21, "{at:?}");
+        check_tall(&world, &plane).await;
+    }
+}
+
+pub(super) async fn interrupted_merges_leave_nothing(setup: &Setup<'_>) {
+    let world = setup.world();
+    let plane = tall_plane(&world).await;
+    let mut stopped = world.probe.stop(At::BeforeFill);
+    world.store.compact(world.store.current()).await.unwrap();
+    stopped.reached().await;
+    let store = world.store.clone();
+    let closing = tokio::task::spawn_blocking(move || store.close());
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    drop(stopped);
+    closing.await.unwrap();
+    let world = world.reopen();
+    // Half a merge is none; the next one begins at once.
+    check_tall(&world, &plane).await;
+    world.put(&plane, "a", 19).await;
+    world.store.compact(world.store.current()).await.unwrap();
+    world.store.settle().await.unwrap();
+    assert!(world.now(&plane).stack.len() < plane.stack.len());
+    check_tall(&world, &plane).await;
+
+    // A plane that is deleted while its layers are being merged takes all of them with it.
+    let doomed = world.plane("doomed").await;
+    for value in 0..12 {
+        world.put(&doomed, "a", value).await;
+        let fork = world.fork(&doomed, &format!("doomed-{value}")).await;
+        world.delete_plane(&fork).await;
+    }
+    let doomed = world.now(&doomed);
+    let mut stopped = world.probe.stop(At::BeforeFill);
+    world.store.compact(world.store.current()).await.unwrap();
+    stopped.reached().await;
+    let (store, id) = (world.store.clone(), doomed.id);
+    let mut deleting = tokio::task::JoinSet::new();
+    deleting.spawn(async move {
+        let plane = Some(PlaneChange::Delete { plane: id });
+        store.commit(Change { plane, ..Change::default() }).await
+    });
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    drop(stopped);
+    deleting.join_all().await.remove(0).unwrap();
+    world.store.settle().await.unwrap();
+    for space in &doomed.stack[..12] {
+        assert!(world.reader.is_empty(*space).unwrap(), "{space:?}");
+    }
+    check_tall(&world.reopen(), &plane).await;
+}
+
+/// A plane cannot be forked faster than its layers are merged for ever; others do not notice.
+pub(super) async fn forks_without_pause_are_refused(setup: &Setup<'_>) {
+    let world = setup.world();
+    let plane = world.plane("p").await;
+    let mut commits = Vec::new();
+    for index in 0..1_100 {
+        let fork = PlaneChange::Fork {
+            name: format!("f{index}").parse().unwrap(),
+            source: ForkSource::Plane(plane.id),
+            limits: Limits::default(),
+        };
+        let write =
+            Write { key: world.pod(&plane, "a"), record: Some(record("a", index)), expect: Expect::Anything };
+        let change = Change { writes: vec![write], plane: Some(fork), ..Change::default() };
+        let store = world.store.clone();
+        commits.push(Box::pin(async move { store.commit(change).await }));
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    for commit in commits {
+        tasks.spawn(commit);
+    }
+    let answers = tasks.join_all().await;
+    let refused = answers.iter().filter(|answer| matches!(answer, Err(CommitError::TooManyLayers))).count();
+    let made = answers.iter().filter(|answer| answer.is_ok()).count();
+    assert!(refused > 50 && made > 1_000 && refused + made == 1_100, "{refused} refused, {made} made");
+    assert!(world.value(&plane, "a").await.is_some());
+    let other = world.plane("other").await;
+    world.fork(&other, "other-fork").await;
+
+    // It is a matter of time.
+    let mut tasks = tokio::task::JoinSet::new();
+    for index in (0..1_100).filter(|index| index % 20 != 0) {
+        if let Some(fork) = world.store.plane(&format!("f{index}")) {
+            let plane = Some(PlaneChange::Delete { plane: fork.id });
+            let store = world.store.clone();
+            tasks.spawn(async move { store.commit(Change { plane, ..Change::default() }).await });
+        }
+    }
+    assert!(tasks.join_all().await.iter().all(Result::is_ok));
+    world.store.compact(world.store.current()).await.unwrap();
+    world.store.settle().await.unwrap();
+    let fork = world.fork(&plane, "again").await;
+    assert!(fork.stack.len() < 64, "{}", fork.stack.len());
 }

@@ -324,3 +324,39 @@ pub(super) async fn another_base_for_new_planes(setup: &Setup<'_>) {
     assert_eq!(world.store.current(), count, "the same base is not made again");
     world.check_usage(&new).await;
 }
+
+/// An empty digest is that of no space, though most spaces have none.
+pub(super) async fn no_base_at_all(setup: &Setup<'_>) {
+    let world = setup.world();
+    let old = world.plane("old").await;
+    world.put(&old, "a", 1).await;
+    world.fork(&old, "old-fork").await;
+    let world = world.reopen_with_base("");
+    let bare = world.plane("bare").await;
+    assert_eq!(bare.stack.len(), 1, "it stands on nothing");
+    world.check_values(&bare, &[]).await;
+    assert!(world.page(&bare, query(world.configs)).await.unwrap().objects.is_empty());
+    assert!(world.store.is_untouched(&bare).await.unwrap());
+    world.put(&bare, "b", 1).await;
+    let fork = world.fork(&bare, "bare-fork").await;
+    assert!(!world.store.is_untouched(&fork).await.unwrap(), "it has what its source had");
+    let count = world.store.current();
+    let world = world.reopen_with_base("");
+    assert_eq!(world.store.current(), count);
+    world.check_values(&old, &[("a", 1)]).await;
+    world.check_usage(&old).await;
+    world.check_values(&fork, &[("b", 1)]).await;
+
+    // A base that is replaced goes with its last plane.
+    let world = world.reopen_with_base("base-three");
+    let short = world.plane("short").await;
+    let base = *short.stack.last().unwrap();
+    assert!(world.store.is_untouched(&short).await.unwrap());
+    world.delete_plane(&short).await;
+    world.store.settle().await.unwrap();
+    assert!(!world.reader.is_empty(base).unwrap(), "new planes will stand on it");
+    let world = world.reopen_with_base(super::world::BASE_DIGEST);
+    world.store.settle().await.unwrap();
+    assert!(world.reader.is_empty(base).unwrap(), "nobody ever will");
+    world.check_usage(&old).await;
+}

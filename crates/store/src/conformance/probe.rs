@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::engine::{Batch, Engine, EngineError, LogEntry, Reader, Recovered, Scan, Version};
+use crate::engine::{Batch, Engine, EngineError, FilledVersion, LogEntry, Reader, Recovered, Scan, Version};
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 
 /// A stop that is never released ends by itself, so that a wrong case fails instead of hanging.
@@ -22,6 +22,7 @@ pub(super) enum At {
     AfterApply,
     BeforeScan,
     BeforeVersion,
+    BeforeFill,
 }
 
 /// What an apply whose outcome is unknown has done.
@@ -47,7 +48,7 @@ struct State {
     compactions: Mutex<usize>,
     /// How the next apply goes wrong without saying whether it wrote.
     unknown: Mutex<Option<(Unknown, usize)>>,
-    stops: [Mutex<Option<Stop>>; 4],
+    stops: [Mutex<Option<Stop>>; 5],
     /// Log entries read so far.
     entries: AtomicUsize,
     /// Objects scanned so far.
@@ -195,6 +196,11 @@ impl Engine for ProbedEngine {
 
     fn drop_space(&mut self, space: SpaceId) -> Result<bool, EngineError> {
         self.inner.drop_space(space)
+    }
+
+    fn fill(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
+        self.probe.pass(At::BeforeFill);
+        self.inner.fill(space, versions)
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

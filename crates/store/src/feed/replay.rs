@@ -15,6 +15,8 @@ use super::{CHUNK_BYTES_MAX, CHUNK_LEN_MAX, WatchError, WatchScope};
 use crate::engine::{EngineError, LogEntry};
 use crate::key::{Revision, SpaceId};
 use crate::object::StoredObject;
+use crate::plane::Plane;
+use crate::read::ReadError;
 use crate::shared::Shared;
 
 /// So many commits of one plane are looked for one by one. A plane with more of them since some revision has a good
@@ -143,7 +145,7 @@ impl Building {
             self.chunk.next = before;
             return Ok(false);
         }
-        let old = entry.previous.map_or(Ok(None), |(space, at)| object(shared, entry, space, at))?;
+        let old = entry.previous.map_or(Ok(None), |(space, at)| replaced(shared, entry, space, at))?;
         let new = if entry.deleted { None } else { object(shared, entry, entry.space, entry.revision)? };
         // The plane has been deleted and its space returned: there is nothing left to tell about.
         if new.is_none() && (!entry.deleted || old.is_none()) {
@@ -156,6 +158,25 @@ impl Building {
     }
 }
 
+/// The version an entry replaced: where it was then, or where merging has put it since.
+fn replaced(
+    shared: &Shared,
+    entry: &LogEntry,
+    space: SpaceId,
+    at: Revision,
+) -> Result<Option<Arc<StoredObject>>, EngineError> {
+    if let Some(object) = object(shared, entry, space, at)? {
+        return Ok(Some(object));
+    }
+    let find = |plane: &Plane| shared.find(&plane.stack, entry.resource, &entry.name, at);
+    let found = match shared.through_stack(entry.plane, find) {
+        Ok((found, _)) => found,
+        Err(ReadError::Engine(error)) => return Err(error),
+        Err(_) => None,
+    };
+    Ok(found.filter(|object| object.revision == at))
+}
+
 /// One version of the object of an entry.
 fn object(
     shared: &Shared,
@@ -164,7 +185,7 @@ fn object(
     at: Revision,
 ) -> Result<Option<Arc<StoredObject>>, EngineError> {
     let version = shared.reader.version(space, entry.resource, &entry.name, at)?;
-    Ok(version.and_then(|version| {
+    Ok(version.filter(|version| version.revision == at).and_then(|version| {
         let (name, revision) = (entry.name.clone(), version.revision);
         version.record.map(|record| Arc::new(StoredObject { name, revision, space, record }))
     }))
