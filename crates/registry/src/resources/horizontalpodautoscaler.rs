@@ -3,6 +3,7 @@
 use polder_model::{FieldError, FieldPath, Value, json};
 
 use super::blank_status;
+use super::resource_amounts;
 use super::status_rules::Counters;
 use super::{autoscaler_v1, cells, checks};
 use crate::behavior::{Behavior, Column, Print};
@@ -276,6 +277,13 @@ fn validate_source(member: &str, source: &Value, path: &FieldPath<'_>, errors: &
             "must be greater than 0",
         ));
     }
+    for key in ["value", "averageValue"] {
+        if let Some(amount) = resource_amounts::amount(source.at(&["target", key]))
+            && (amount.is_zero() || amount.is_negative())
+        {
+            errors.push(FieldError::invalid(path.member(key), amount.to_string(), "must be positive"));
+        }
+    }
     let (missing, text) = match member {
         "object" => (!has("value") && !has("averageValue"), "must set either a target value or averageValue"),
         "external" => (
@@ -431,6 +439,17 @@ mod tests {
                 "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1",
                 "spec.maxReplicas: Invalid value: 0: must be greater than 0",
             ],
+        );
+    }
+
+    #[test]
+    fn targets_are_positive() {
+        refuses(
+            &HORIZONTALPODAUTOSCALERS,
+            r#"{"spec":{"maxReplicas":2,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"D","name":"d"},
+                "metrics":[{"type":"Pods","pods":{"metric":{"name":"m"},"target":{"type":"AverageValue","averageValue":"-1"}}}]}}"#,
+            None,
+            &[r#"spec.metrics[0].pods.target.averageValue: Invalid value: "-1": must be positive"#],
         );
     }
 }
