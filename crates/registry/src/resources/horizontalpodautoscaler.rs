@@ -129,13 +129,20 @@ fn target(metric: &Value, status: &Value) -> String {
     }
 }
 
+/// The one metric that autoscaling/v1 has a field for.
+const CPU_TARGET: &str = "targetCPUUtilizationPercentage";
+
 fn default(autoscaler: &mut Value) {
     let is_v1 = autoscaler.str_at(&["apiVersion"]) == Some("autoscaling/v1");
+    let elsewhere = autoscaler.at(&["metadata", "annotations", autoscaler_v1::METRICS]).is_some();
     let Some(spec) = autoscaler.at_mut(&["spec"]).filter(|spec| spec.as_object().is_some()) else { return };
     if spec.get("minReplicas").is_none_or(Value::is_null) {
         spec.set_at(&["minReplicas"], 1);
     }
     if is_v1 {
+        if !elsewhere && checks::some(spec, CPU_TARGET).is_none() {
+            spec.set_at(&[CPU_TARGET], autoscaler_v1::DEFAULT_CPU_PERCENT);
+        }
         return;
     }
     if spec.array_at(&["metrics"]).is_empty() {
@@ -186,6 +193,10 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     }
     for (index, metric) in spec.array_at(&["metrics"]).iter().enumerate() {
         validate_metric(metric, &path.member("metrics").index(index), errors);
+    }
+    if let Some(percent) = spec.i64_at(&[CPU_TARGET]).filter(|percent| *percent < 1) {
+        let path = "spec.metrics[0].resource.target.averageUtilization";
+        errors.push(FieldError::invalid(path, percent, "must be greater than 0"));
     }
     for direction in ["scaleUp", "scaleDown"] {
         if let Some(scaling) = spec.at(&["behavior", direction]).filter(|scaling| !scaling.is_null()) {
@@ -407,7 +418,7 @@ mod tests {
         defaults(
             &HORIZONTALPODAUTOSCALERS,
             r#"{"apiVersion":"autoscaling/v1","spec":{}}"#,
-            r#"{"apiVersion":"autoscaling/v1","spec":{"minReplicas":1}}"#,
+            r#"{"apiVersion":"autoscaling/v1","spec":{"minReplicas":1,"targetCPUUtilizationPercentage":80}}"#,
         );
     }
 
@@ -444,6 +455,12 @@ mod tests {
 
     #[test]
     fn targets_are_positive() {
+        refuses(
+            &HORIZONTALPODAUTOSCALERS,
+            r#"{"apiVersion":"autoscaling/v1","spec":{"maxReplicas":2,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"D","name":"d"},"targetCPUUtilizationPercentage":0}}"#,
+            None,
+            &["spec.metrics[0].resource.target.averageUtilization: Invalid value: 0: must be greater than 0"],
+        );
         refuses(
             &HORIZONTALPODAUTOSCALERS,
             r#"{"spec":{"maxReplicas":2,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"D","name":"d"},
