@@ -6,8 +6,27 @@ use polder_model::{FieldError, FieldPath};
 
 use super::checks::{Errors, problem};
 
+/// Reads an address as Go once did: numbers of an IPv4 address may have leading zeros, and are decimal all the same.
+fn parse_ip(text: &str) -> Option<IpAddr> {
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    let mut octets = [0_u8; 4];
+    let mut parts = text.split('.');
+    for octet in &mut octets {
+        let digits =
+            parts.next().filter(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))?;
+        *octet = match digits.trim_start_matches('0') {
+            "" => 0,
+            digits => digits.parse().ok()?,
+        };
+    }
+    parts.next().is_none().then(|| octets.into())
+}
+
+/// An address of a field that is older than strict ones.
 pub(super) fn ip(value: &str, path: &FieldPath<'_>, errors: &mut Errors) -> Option<IpAddr> {
-    let parsed = value.parse().ok();
+    let parsed = parse_ip(value);
     if parsed.is_none() {
         errors.push(FieldError::invalid(
             path,
@@ -43,7 +62,7 @@ pub(super) struct Cidr {
 impl Cidr {
     fn parse(text: &str) -> Option<Cidr> {
         let (address, bits) = text.split_once('/')?;
-        let address: IpAddr = address.parse().ok()?;
+        let address: IpAddr = parse_ip(address)?;
         let prefix_len: u32 = bits.parse().ok().filter(|_| bits.bytes().all(|byte| byte.is_ascii_digit()))?;
         (prefix_len <= width(address)).then_some(Cidr { address, prefix_len })
     }
@@ -103,7 +122,7 @@ pub(super) fn canonical_cidr(value: &str, path: &FieldPath<'_>, errors: &mut Err
 
 /// An address that something outside can be reached at.
 pub(super) fn endpoint_ip(value: &str, path: &FieldPath<'_>, errors: &mut Errors) {
-    let Ok(address) = value.parse::<IpAddr>() else {
+    let Some(address) = parse_ip(value) else {
         errors.push(FieldError::invalid(path, value, "must be a valid IP address"));
         return;
     };
@@ -126,6 +145,23 @@ pub(super) fn endpoint_ip(value: &str, path: &FieldPath<'_>, errors: &mut Errors
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn leading_zeros() {
+        let rows = [
+            ("010.1.1.001", Some("10.1.1.1")),
+            ("0.0.0.0", Some("0.0.0.0")),
+            ("fd00::1", Some("fd00::1")),
+            ("256.1.1.1", None),
+            ("1.1.1", None),
+            ("1.1.1.1.1", None),
+            ("1..1.1", None),
+            ("+1.1.1.1", None),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(parse_ip(text), expected.map(|text| text.parse().unwrap()), "{text}");
+        }
+    }
 
     #[test]
     fn blocks() {

@@ -5,7 +5,7 @@ use polder_model::{Object, Value, json};
 
 use super::checks;
 
-const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
+pub(super) const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";

@@ -81,6 +81,7 @@ pub(super) const CERTIFICATE_SIGNING_REQUEST: Behavior = Behavior {
             }
         }
     },
+    validate_status,
     validate,
     ..Behavior::PLAIN
 };
@@ -272,6 +273,53 @@ fn validate_kept(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
+/// What a signer reports. Approving is not its business: that has a subresource, and a permission, of its own.
+fn validate_status(new: &Value, old: &Value, errors: &mut Errors) {
+    let path = FieldPath::root("status");
+    each(
+        new.get("status").unwrap_or(&Value::Null),
+        "conditions",
+        &path,
+        errors,
+        |condition, path, errors| {
+            for key in ["type", "status"] {
+                if text(condition, key).is_empty() {
+                    errors.push(FieldError::required(path.member(key), ""));
+                }
+            }
+            let (kind, status) = (text(condition, "type"), text(condition, "status"));
+            if ["Approved", "Denied", "Failed"].contains(&kind) && !["", "True"].contains(&status) {
+                errors.push(FieldError::not_supported(path.member("status"), status, ["True"]));
+            }
+        },
+    );
+    let conditions = |object: &'_ Value, kind: &str| -> Vec<Value> {
+        let all = object.array_at(&["status", "conditions"]).iter();
+        all.filter(|condition| text(condition, "type") == kind).cloned().collect()
+    };
+    let path = path.member("conditions");
+    for kind in ["Approved", "Denied", "Failed"] {
+        let (before, after) = (conditions(old, kind), conditions(new, kind));
+        let verb = if after.len() < before.len() {
+            "remove"
+        } else if kind == "Failed" || before == after {
+            continue;
+        } else if after.len() > before.len() {
+            "add"
+        } else {
+            "modify"
+        };
+        let text = format!("updates may not {verb} a condition of type {kind:?}");
+        errors.push(FieldError::forbidden(path, text));
+    }
+    if old.str_at(&["status", "certificate"]).is_some_and(|old| !old.is_empty())
+        && !same(new.at(&["status", "certificate"]), old.at(&["status", "certificate"]))
+    {
+        let text = "updates may not modify existing certificate content";
+        errors.push(FieldError::forbidden("status.certificate", text));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::rows::{check, check_cells, check_update, parse};
@@ -400,5 +448,33 @@ mod tests {
                 ),
             ],
         );
+    }
+
+    #[test]
+    fn signers_do_not_approve() {
+        let rows: &[(&str, &str, &[&str])] = &[
+            ("{}", r#"{"conditions":[{"type":"Failed","status":"True"}]}"#, &[]),
+            (
+                "{}",
+                r#"{"conditions":[{"type":"Approved","status":"True"}]}"#,
+                &[r#"status.conditions: Forbidden: updates may not add a condition of type "Approved""#],
+            ),
+            (
+                r#"{"conditions":[{"type":"Denied","status":"True"}],"certificate":"eA=="}"#,
+                r#"{"conditions":[{"type":"Failed","status":"x"}],"certificate":"eB=="}"#,
+                &[
+                    r#"status.conditions[0].status: Unsupported value: "x": supported values: "True""#,
+                    r#"status.conditions: Forbidden: updates may not remove a condition of type "Denied""#,
+                    "status.certificate: Forbidden: updates may not modify existing certificate content",
+                ],
+            ),
+        ];
+        for (before, after, expected) in rows {
+            let object = |status: &str| parse(&format!(r#"{{"status":{status}}}"#));
+            let mut errors = Errors::new();
+            (CERTIFICATE_SIGNING_REQUEST.validate_status)(&object(after), &object(before), &mut errors);
+            let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            assert_eq!(texts, *expected, "{after}");
+        }
     }
 }

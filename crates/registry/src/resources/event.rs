@@ -1,6 +1,6 @@
 //! Events: one storage for two APIs, kept in the shape of core/v1.
 
-use polder_model::{FieldError, Value};
+use polder_model::{FieldError, FieldPath, Value};
 
 use super::{cells, checks};
 use crate::behavior::{Behavior, Column, NameRule, Print, Selectable};
@@ -17,6 +17,23 @@ const RENAMED: [(&str, &str); 7] = [
     ("lastTimestamp", "deprecatedLastTimestamp"),
     ("count", "deprecatedCount"),
     ("reportingComponent", "reportingController"),
+];
+
+/// What the newer API does not let change.
+const FIXED: [&str; 13] = [
+    "involvedObject",
+    "reason",
+    "message",
+    "source",
+    "firstTimestamp",
+    "lastTimestamp",
+    "count",
+    "type",
+    "eventTime",
+    "action",
+    "related",
+    "reportingComponent",
+    "reportingInstance",
 ];
 
 const fn stored(label: &'static str, paths: &'static [&'static [&'static str]]) -> Selectable {
@@ -52,7 +69,7 @@ pub(super) const EVENTS: Behavior = Behavior {
         Column::text("Count").wide(),
         Column { name: "Name", kind: "string", format: "name", wide: true },
     ],
-    cells,
+    cells: event_cells,
     validate: |new, _, errors| validate_common(new, "reportingComponent", errors),
     convert,
     ..Behavior::PLAIN
@@ -73,11 +90,16 @@ pub(super) const EVENTS_K8S_IO: Behavior = Behavior {
         stored("reportingController", &[&["reportingComponent"]]),
         stored("type", &[&["type"]]),
     ],
+    cells: |event, print| {
+        let mut event = event.clone();
+        convert(&mut event, GROUPED, CORE);
+        event_cells(&event, print)
+    },
     validate: validate_grouped,
     ..EVENTS
 };
 
-fn cells(event: &Value, print: &Print) -> Vec<Value> {
+fn event_cells(event: &Value, print: &Print) -> Vec<Value> {
     let since = |path: &[&str]| event.str_at(path).map(|timestamp| cells::since(Some(timestamp), print));
     let first =
         since(&["firstTimestamp"]).or_else(|| since(&["eventTime"])).unwrap_or_else(|| "<unknown>".into());
@@ -150,7 +172,7 @@ fn validate_common(event: &Value, reporter: &str, errors: &mut Vec<FieldError>) 
     length("reason", "reason", 128, true);
     length("message", "message", 1024, false);
     let component = checks::text(event, "reportingComponent");
-    checks::qualified_name(component, &polder_model::FieldPath::root(reporter), errors);
+    checks::qualified_name(component, &FieldPath::root(reporter), errors);
 }
 
 /// The newer API checks more. Objects come in either shape.
@@ -158,8 +180,21 @@ fn validate_grouped(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldErro
     let mut event = new.clone();
     convert(&mut event, GROUPED, CORE);
     validate_common(&event, "reportingController", errors);
-    if old.is_some() {
+    if let Some(old) = old {
+        let mut old = old.clone();
+        convert(&mut old, GROUPED, CORE);
+        for key in FIXED {
+            checks::immutable(&event, &old, key, &FieldPath::ROOT, errors);
+        }
         return;
+    }
+    if let Some(series) = checks::some(&event, "series") {
+        if series.i64_at(&["count"]).unwrap_or_default() < 2 {
+            errors.push(FieldError::invalid("series.count", "", "should be at least 2"));
+        }
+        if checks::some(series, "lastObservedTime").is_none() {
+            errors.push(FieldError::required("series.lastObservedTime", ""));
+        }
     }
     if event.get("eventTime").is_none_or(Value::is_null) {
         errors.push(FieldError::required("eventTime", ""));
@@ -222,6 +257,30 @@ mod tests {
             "2s|||node||c||60s|7|e",
         );
         prints(&EVENTS, "{}", "<unknown>||||||||1|".replacen("||||||||", "|||||||<unknown>|", 1).as_str());
+    }
+
+    #[test]
+    fn the_newer_shape_prints_the_same_and_stays() {
+        let event = |note: &str| {
+            format!(
+                r#"{{"metadata":{{"name":"e","namespace":"n"}},"eventTime":"2025-12-31T23:59:00.000000Z","regarding":{{"kind":"Pod","name":"p","namespace":"n"}},
+                    "note":"{note}","type":"Normal","reason":"r","reportingController":"c","reportingInstance":"i","action":"a"}}"#
+            )
+        };
+        prints(&EVENTS_K8S_IO, &event("m"), "60s|Normal|r|pod/p||c, i|m|60s|1|e");
+        refuses(&EVENTS_K8S_IO, &event("m"), Some(&event("m")), &[]);
+        let text = r#"message: Invalid value: "z": field is immutable"#;
+        refuses(&EVENTS_K8S_IO, &event("z"), Some(&event("m")), &[text]);
+        let series = event("m").replacen("\"note\"", "\"series\":{\"count\":1},\"note\"", 1);
+        refuses(
+            &EVENTS_K8S_IO,
+            &series,
+            None,
+            &[
+                r#"series.count: Invalid value: "": should be at least 2"#,
+                "series.lastObservedTime: Required value",
+            ],
+        );
     }
 
     #[test]

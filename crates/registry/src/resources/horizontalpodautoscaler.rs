@@ -3,6 +3,7 @@
 use polder_model::{FieldError, FieldPath, Value, json};
 
 use super::blank_status;
+use super::resource_amounts;
 use super::status_rules::Counters;
 use super::{autoscaler_v1, cells, checks};
 use crate::behavior::{Behavior, Column, Print};
@@ -128,13 +129,20 @@ fn target(metric: &Value, status: &Value) -> String {
     }
 }
 
+/// The one metric that autoscaling/v1 has a field for.
+const CPU_TARGET: &str = "targetCPUUtilizationPercentage";
+
 fn default(autoscaler: &mut Value) {
     let is_v1 = autoscaler.str_at(&["apiVersion"]) == Some("autoscaling/v1");
+    let elsewhere = autoscaler.at(&["metadata", "annotations", autoscaler_v1::METRICS]).is_some();
     let Some(spec) = autoscaler.at_mut(&["spec"]).filter(|spec| spec.as_object().is_some()) else { return };
     if spec.get("minReplicas").is_none_or(Value::is_null) {
         spec.set_at(&["minReplicas"], 1);
     }
     if is_v1 {
+        if !elsewhere && checks::some(spec, CPU_TARGET).is_none() {
+            spec.set_at(&[CPU_TARGET], autoscaler_v1::DEFAULT_CPU_PERCENT);
+        }
         return;
     }
     if spec.array_at(&["metrics"]).is_empty() {
@@ -185,6 +193,10 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     }
     for (index, metric) in spec.array_at(&["metrics"]).iter().enumerate() {
         validate_metric(metric, &path.member("metrics").index(index), errors);
+    }
+    if let Some(percent) = spec.i64_at(&[CPU_TARGET]).filter(|percent| *percent < 1) {
+        let path = "spec.metrics[0].resource.target.averageUtilization";
+        errors.push(FieldError::invalid(path, percent, "must be greater than 0"));
     }
     for direction in ["scaleUp", "scaleDown"] {
         if let Some(scaling) = spec.at(&["behavior", direction]).filter(|scaling| !scaling.is_null()) {
@@ -275,6 +287,13 @@ fn validate_source(member: &str, source: &Value, path: &FieldPath<'_>, errors: &
             percent,
             "must be greater than 0",
         ));
+    }
+    for key in ["value", "averageValue"] {
+        if let Some(amount) = resource_amounts::amount(source.at(&["target", key]))
+            && (amount.is_zero() || amount.is_negative())
+        {
+            errors.push(FieldError::invalid(path.member(key), amount.to_string(), "must be positive"));
+        }
     }
     let (missing, text) = match member {
         "object" => (!has("value") && !has("averageValue"), "must set either a target value or averageValue"),
@@ -399,7 +418,7 @@ mod tests {
         defaults(
             &HORIZONTALPODAUTOSCALERS,
             r#"{"apiVersion":"autoscaling/v1","spec":{}}"#,
-            r#"{"apiVersion":"autoscaling/v1","spec":{"minReplicas":1}}"#,
+            r#"{"apiVersion":"autoscaling/v1","spec":{"minReplicas":1,"targetCPUUtilizationPercentage":80}}"#,
         );
     }
 
@@ -431,6 +450,23 @@ mod tests {
                 "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1",
                 "spec.maxReplicas: Invalid value: 0: must be greater than 0",
             ],
+        );
+    }
+
+    #[test]
+    fn targets_are_positive() {
+        refuses(
+            &HORIZONTALPODAUTOSCALERS,
+            r#"{"apiVersion":"autoscaling/v1","spec":{"maxReplicas":2,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"D","name":"d"},"targetCPUUtilizationPercentage":0}}"#,
+            None,
+            &["spec.metrics[0].resource.target.averageUtilization: Invalid value: 0: must be greater than 0"],
+        );
+        refuses(
+            &HORIZONTALPODAUTOSCALERS,
+            r#"{"spec":{"maxReplicas":2,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"D","name":"d"},
+                "metrics":[{"type":"Pods","pods":{"metric":{"name":"m"},"target":{"type":"AverageValue","averageValue":"-1"}}}]}}"#,
+            None,
+            &[r#"spec.metrics[0].pods.target.averageValue: Invalid value: "-1": must be positive"#],
         );
     }
 }

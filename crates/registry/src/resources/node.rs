@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, HashSet};
 
 use polder_model::names::label_value_problem;
-use polder_model::{FieldError, FieldErrorKind, FieldPath, Value};
+use polder_model::{FieldError, FieldErrorKind, FieldPath, Object, Value, json};
 
+use super::blank_status;
 use super::resource_amounts;
 use super::{addresses, cells, checks, scheduling_rules};
 use crate::behavior::{Behavior, Column, Print, Selectable};
@@ -33,6 +34,7 @@ pub(super) const NODES: Behavior = Behavior {
     ],
     cells,
     default,
+    prepare_create,
     validate_status,
     validate,
     ..Behavior::PLAIN
@@ -175,6 +177,25 @@ fn unique_addresses(node: &Value, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::duplicate(path.index(index), address.clone()));
         }
     }
+}
+
+fn prepare_create(node: &mut Value) {
+    const UNKNOWN: [&str; 10] = [
+        "machineID",
+        "systemUUID",
+        "bootID",
+        "kernelVersion",
+        "osImage",
+        "containerRuntimeVersion",
+        "kubeletVersion",
+        "kubeProxyVersion",
+        "operatingSystem",
+        "architecture",
+    ];
+    let facts: Object = UNKNOWN.into_iter().map(|key| (key.into(), Value::from(""))).collect();
+    let mut status = json!({"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}});
+    status.set_at(&["nodeInfo"], facts);
+    blank_status::set(node, status);
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Persistent volume claims.
 
 use polder_model::names::dns_subdomain_problem;
-use polder_model::{FieldError, FieldPath, Value, json};
+use polder_model::{FieldError, FieldPath, Object, Value, json};
 
 use super::persistentvolume::{CLASS_ANNOTATION, class, phase};
 use super::resource_amounts;
@@ -118,6 +118,12 @@ pub(super) fn validate_spec(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec
     let wanted = spec.at(&["resources", "requests", "storage"]);
     resource_amounts::positive(wanted, &path.member("resources").key("storage"), errors);
     validate_class_and_mode(spec, path, errors);
+    if let (Some(source), Some(reference)) =
+        (checks::some(spec, "dataSource"), checks::some(spec, "dataSourceRef"))
+        && source != reference
+    {
+        errors.push(FieldError::invalid(path, Object::new(), "must match dataSourceRef"));
+    }
     for key in ["dataSource", "dataSourceRef"] {
         let Some(source) = checks::some(spec, key) else { continue };
         let path = path.member(key);
@@ -307,6 +313,13 @@ mod tests {
             r#"{"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"0"}}}}"#,
             None,
             &[r#"spec.resources[storage]: Invalid value: "0": must be greater than zero"#],
+        );
+        refuses(
+            &PERSISTENTVOLUMECLAIMS,
+            r#"{"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1"}},
+                "dataSource":{"kind":"PersistentVolumeClaim","name":"a"},"dataSourceRef":{"kind":"PersistentVolumeClaim","name":"b"}}}"#,
+            None,
+            &["spec: Invalid value: {}: must match dataSourceRef"],
         );
     }
 }

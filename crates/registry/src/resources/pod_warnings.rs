@@ -115,8 +115,11 @@ fn containers(spec: &Value, path: &str, warnings: &mut Vec<String>) {
     }
 }
 
+/// A port that was there before: where, and its host port and address.
+type Seen<'a> = (String, i64, &'a str);
+
 fn ports(spec: &Value, path: &str, warnings: &mut Vec<String>) {
-    let mut numbers: HashMap<(i64, &str), Vec<(String, i64, &str)>> = HashMap::new();
+    let mut numbers: HashMap<(i64, &str), Vec<Seen<'_>>> = HashMap::new();
     let mut names: HashMap<&str, String> = HashMap::new();
     let mut name_warnings = Vec::new();
     for (container, path) in each_container(spec, path) {

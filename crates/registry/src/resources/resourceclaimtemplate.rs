@@ -3,7 +3,7 @@
 use polder_model::{FieldPath, Value};
 
 use super::cells;
-use super::checks::{Errors, immutable};
+use super::checks::{Errors, immutable, labels};
 use super::device_claim;
 use crate::behavior::{Behavior, Column};
 
@@ -25,6 +25,8 @@ pub(super) const RESOURCE_CLAIM_TEMPLATE: Behavior = Behavior {
 fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     let empty = Value::Null;
     let path = FieldPath::root("spec");
+    let metadata = path.member("metadata");
+    labels(new.at(&["spec", "metadata", "labels"]), &metadata.member("labels"), errors);
     device_claim::validate(new.at(&["spec", "spec"]).unwrap_or(&empty), &path.member("spec"), errors);
     if let Some(old) = old {
         immutable(new, old, "spec", &FieldPath::ROOT, errors);
@@ -57,6 +59,16 @@ mod tests {
                 r#"{"spec":{"spec":{}}}"#,
                 &[r#"spec: Invalid value: {"spec":{}}: field is immutable"#],
             )],
+        );
+    }
+
+    #[test]
+    fn labels_of_claims() {
+        let claim = r#"{"spec":{"metadata":{"labels":{"a":"-"}},"spec":{}}}"#;
+        let found = super::super::rows::errors(&RESOURCE_CLAIM_TEMPLATE, claim, None);
+        assert!(
+            found[0].starts_with(r#"spec.metadata.labels: Invalid value: "-": a valid label"#),
+            "{found:?}"
         );
     }
 }

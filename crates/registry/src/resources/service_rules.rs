@@ -216,6 +216,9 @@ fn addresses(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// The old place for source ranges.
+const RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+
 fn balancer(service: &Value, spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let balanced = kind(service) == "LoadBalancer";
     // Upstream spells this path as its Go field.
@@ -226,6 +229,20 @@ fn balancer(service: &Value, spec: &Value, path: &FieldPath<'_>, errors: &mut Ve
     }
     for (index, range) in ranges.iter().enumerate() {
         addresses::cidr(range.as_str().unwrap_or_default().trim(), &ranges_path.index(index), errors);
+    }
+    if let Some(annotation) = service.str_at(&["metadata", "annotations", RANGES_ANNOTATION])
+        && ranges.is_empty()
+    {
+        let path = FieldPath::root("metadata");
+        let path = path.member("annotations");
+        let path = path.key(RANGES_ANNOTATION);
+        if !balanced {
+            errors.push(FieldError::forbidden(path, ONLY_BALANCED));
+        }
+        let ranges = annotation.trim();
+        for range in ranges.split(',').filter(|_| !ranges.is_empty()).take(checks::ERRORS_MAX) {
+            addresses::cidr(range.trim(), &path, errors);
+        }
     }
     if checks::some(spec, "allocateLoadBalancerNodePorts").is_some() && !balanced {
         errors.push(FieldError::forbidden(path.member("allocateLoadBalancerNodePorts"), ONLY_BALANCED));
@@ -387,5 +404,28 @@ mod tests {
             &["spec.clusterIPs[0]: Invalid value: []: primary clusterIP can not be unset"],
         );
         check(r#""type":"ExternalName","externalName":"x""#, Some(&service("10.0.0.1")), &[]);
+    }
+
+    #[test]
+    fn ranges_in_an_annotation() {
+        let service = |kind: &str, ranges: &str| {
+            format!(
+                r#"{{"metadata":{{"annotations":{{"service.beta.kubernetes.io/load-balancer-source-ranges":"{ranges}"}}}},"spec":{{"type":"{kind}","ports":[{{"port":80,"protocol":"TCP"}}]}}}}"#
+            )
+        };
+        let found =
+            |kind: &str, ranges: &str| super::super::rows::errors(&SERVICES, &service(kind, ranges), None);
+        assert_eq!(found("LoadBalancer", "10.0.0.0/8, 11.0.0.0/8"), [""; 0]);
+        let path = "metadata.annotations[service.beta.kubernetes.io/load-balancer-source-ranges]";
+        assert_eq!(
+            found("ClusterIP", "10.0.0.0/8"),
+            [format!("{path}: Forbidden: may only be used when `type` is 'LoadBalancer'")]
+        );
+        assert_eq!(
+            found("LoadBalancer", "x"),
+            [format!(
+                "{path}: Invalid value: \"x\": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+            )]
+        );
     }
 }
