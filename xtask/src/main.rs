@@ -4,6 +4,7 @@ mod bench;
 mod ci;
 mod r#gen;
 mod layers;
+mod specification;
 mod step;
 mod test;
 mod tools;
