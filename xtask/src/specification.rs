@@ -68,7 +68,7 @@ mod tests {
                 names.push((home.clone(), part.to_string()));
             } else {
                 let words = part.split(|char: char| !char.is_ascii_alphanumeric() && char != '-');
-                let last = words.filter(|word| HOMES.iter().any(|(known, _)| known == word)).last();
+                let last = words.filter(|word| HOMES.iter().any(|(known, _)| known == word)).next_back();
                 home = last.map_or(home, str::to_string);
             }
         }
