@@ -23,7 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("polder", &["polder-server", "polder-store-embedded", "polder-client-http"]),
     ("polder-test-support", &["polder-server", "polder-client-http"]),
     ("polder-bench", &[]),
-    ("polder-fuzz", &["polder-server"]),
+    ("polder-fuzz", &["polder-server", "polder-client-http"]),
     ("polder-e2e-kube", &[]),
     ("xtask", &["polder-client-http"]),
 ];

@@ -5,6 +5,7 @@ mod ci;
 mod r#gen;
 mod layers;
 mod obtain;
+mod specification;
 mod step;
 mod test;
 mod tools;

@@ -21,6 +21,12 @@ pub(crate) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// How long a client may take to send one.
 const BODY_PATIENCE: Duration = Duration::from_secs(60);
 
+/// What a request body may take at most, as far as its client says.
+pub(crate) fn bytes_expected(body: &hyper::body::Incoming) -> usize {
+    let most = body.size_hint().upper().and_then(|most| usize::try_from(most).ok());
+    most.map_or(BODY_BYTES_MAX, |most| most.min(BODY_BYTES_MAX))
+}
+
 /// Reads a whole request body.
 pub(crate) async fn read(body: hyper::body::Incoming) -> Result<Bytes, Status> {
     let too_large = || Status::too_large(format!("Request entity is too large: limit is {BODY_BYTES_MAX}"));

@@ -18,7 +18,7 @@ use polder_registry::{Answered, Query, RequestContext, Target};
 
 use crate::answer::{self, Answer, Style};
 use crate::body;
-use crate::limits::Pass;
+use crate::limits::{Pass, Weight};
 use crate::list_answer;
 use crate::negotiate::{self, Form, Media, Messages};
 use crate::present::Presenter;
@@ -352,10 +352,12 @@ impl Call {
     }
 
     pub(crate) async fn take_body(&mut self) -> Result<Bytes, Status> {
-        match self.body.take() {
-            Some(body) => body::read(body).await,
-            None => Ok(Bytes::new()),
-        }
+        let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
+        let Some(pass) = &self.pass else { return body::read(body).await };
+        let arriving = pass.reserve(&self.context.plane, body::bytes_expected(&body))?;
+        let bytes = pass.carry(body::read(body).await?, Weight::Counted);
+        drop(arriving);
+        Ok(bytes)
     }
 
     /// The object in the body. Custom resources have no messages.

@@ -53,6 +53,12 @@ struct Carried {
     pass: Pass,
 }
 
+/// Room for bytes that are about to arrive.
+pub(crate) struct Reserved {
+    bytes: usize,
+    pass: Pass,
+}
+
 /// Whether bytes take memory of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weight {
@@ -137,6 +143,16 @@ impl Pass {
         Bytes::from_owner(Carried { bytes, counted, pass: self.clone() })
     }
 
+    /// Room for bytes that are about to arrive, until it is dropped.
+    pub(crate) fn reserve(&self, plane: &Plane, bytes: usize) -> Result<Reserved, Status> {
+        let reserved = Reserved { bytes, pass: self.clone() };
+        let before = self.0.gate.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before.saturating_add(bytes) > IN_FLIGHT_BYTES_MAX {
+            return Err(too_many_bytes(plane));
+        }
+        Ok(reserved)
+    }
+
     /// Whether the plane may have so many bytes more in memory.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         self.0.gate.bytes.load(Ordering::Relaxed).saturating_add(more) <= IN_FLIGHT_BYTES_MAX
@@ -171,6 +187,12 @@ impl Drop for Carried {
     }
 }
 
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.pass.0.gate.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 fn own_or(own: u64, default: u64) -> u64 {
     if own > 0 { own } else { default }
 }
@@ -181,4 +203,67 @@ fn refusal(plane: &Plane, what: &str, limit: u64) -> Status {
 
 fn too_many_bytes(plane: &Plane) -> Status {
     refusal(plane, "bytes of requests and answers in flight", IN_FLIGHT_BYTES_MAX as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_store::memory::MemoryEngine;
+    use polder_store::{Store, StoreOptions};
+
+    fn core() -> Arc<Plane> {
+        let engine = Box::new(MemoryEngine::default());
+        let store = Store::open(engine, StoreOptions::default(), "", |_| Vec::new()).unwrap();
+        store.plane("core").unwrap()
+    }
+
+    #[test]
+    fn a_place_is_held_until_the_last_byte_has_left() {
+        let (gates, plane) = (Gates::default(), core());
+        let limits = Limits { requests_in_flight: 1, ..Limits::default() };
+        let pass = gates.enter(&plane, &limits).unwrap();
+        let sent = pass.carry(Bytes::from_static(b"answer"), Weight::Counted);
+        let part = sent.slice(2..3);
+        drop((pass, sent));
+        assert_eq!(gates.enter(&plane, &limits).err().map(|status| status.code), Some(429));
+        drop(part);
+        assert!(gates.enter(&plane, &limits).is_ok());
+        assert_eq!(gates.requests(), 0);
+    }
+
+    #[test]
+    fn answers_on_their_way_are_bounded() {
+        let (gates, plane) = (Gates::default(), core());
+        let limits = Limits::default();
+        let pass = gates.enter(&plane, &limits).unwrap();
+        let shared = pass.carry(Bytes::from(vec![0; IN_FLIGHT_BYTES_MAX]), Weight::Nothing);
+        assert!(pass.has_room(1), "what many answers share counts for none");
+        let own = pass.carry(Bytes::from(vec![0; IN_FLIGHT_BYTES_MAX]), Weight::Counted);
+        assert!(!pass.has_room(1));
+        let refused = pass.check_room(&plane, 1).unwrap_err();
+        assert_eq!(
+            refused.message,
+            "plane core has reached its limit of 67108864 bytes of requests and answers in flight"
+        );
+        assert_eq!(gates.enter(&plane, &limits).err().map(|status| status.code), Some(429));
+        drop((own, shared));
+        assert!(gates.enter(&plane, &limits).is_ok());
+        let arriving = pass.reserve(&plane, IN_FLIGHT_BYTES_MAX).unwrap();
+        assert_eq!(pass.reserve(&plane, 1).err().map(|status| status.code), Some(429));
+        drop(arriving);
+        assert!(pass.reserve(&plane, 1).is_ok() && pass.has_room(IN_FLIGHT_BYTES_MAX));
+    }
+
+    #[test]
+    fn a_watch_is_no_request() {
+        let (gates, plane) = (Gates::default(), core());
+        let limits = Limits { requests_in_flight: 1, watches: 1, ..Limits::default() };
+        let watch = gates.enter(&plane, &limits).unwrap();
+        watch.become_watch(&plane, &limits).unwrap();
+        let second = gates.enter(&plane, &limits).unwrap();
+        assert_eq!(second.become_watch(&plane, &limits).unwrap_err().code, 429);
+        assert_eq!((gates.requests(), gates.watches()), (1, 1));
+        drop((watch, second));
+        assert_eq!((gates.requests(), gates.watches()), (0, 0));
+    }
 }

@@ -39,4 +39,7 @@ targets! {
     builtin_object make,
     token_file,
     certificate make,
+    accept,
+    protobuf_body make,
+    kubeconfig,
 }

@@ -135,3 +135,36 @@ fn a_wrong_configuration() {
     let said = refused(command);
     assert!(said.contains(path.to_str().unwrap()), "{said}");
 }
+
+/// Killed while clients write, again and again: whatever was answered is there.
+#[test]
+fn killed() {
+    let mut polder = Polder::start();
+    polder.plane("acme");
+    let mut acknowledged: Vec<String> = Vec::new();
+    for round in 0..3 {
+        let acme = polder.admin.in_plane("acme");
+        let writer = std::thread::spawn(move || {
+            let mut made = Vec::new();
+            for index in 0.. {
+                let name = format!("m-{round}-{index:05}");
+                let object = polder_test_support::json!({"metadata": {"name": name}}).to_string();
+                let headers = [("Content-Type", "application/json")];
+                match acme.send("POST", MAPS, &headers, object.as_bytes()) {
+                    Ok(reply) if reply.code == 201 => made.push(name),
+                    _ => return made,
+                }
+            }
+            made
+        });
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let directory = polder.kill();
+        acknowledged.extend(writer.join().unwrap());
+        polder = Polder::start_in(directory, "");
+        let list = polder.admin.in_plane("acme").get(MAPS).expect(200).text();
+        for name in &acknowledged {
+            assert!(list.contains(&format!("\"{name}\"")), "{name} was acknowledged and is lost");
+        }
+    }
+    assert!(acknowledged.len() > 3, "{} writes are no test", acknowledged.len());
+}

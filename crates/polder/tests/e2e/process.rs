@@ -105,6 +105,12 @@ impl Polder {
         (status, std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap()))
     }
 
+    /// Ends it at once, as a power failure would.
+    pub(crate) fn kill(mut self) -> tempfile::TempDir {
+        self.child.kill().unwrap();
+        self.wait().1
+    }
+
     pub(crate) fn stop(self) -> (ExitStatus, tempfile::TempDir) {
         self.terminate();
         self.wait()

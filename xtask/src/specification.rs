@@ -1,0 +1,119 @@
+//! docs/SPECIFICATION.md names a test for every promise. This checks that the tests exist, so that the table cannot rot.
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    /// Where the tests of each word in the table are.
+    const HOMES: &[(&str, &str)] = &[
+        ("model", "crates/model"),
+        ("machinery", "crates/machinery"),
+        ("store", "crates/store"),
+        ("conformance", "crates/store/src/conformance"),
+        ("store-embedded", "crates/store-embedded"),
+        ("auth", "crates/auth"),
+        ("registry", "crates/registry"),
+        ("server", "crates/server"),
+        ("e2e", "crates/polder/tests/e2e"),
+        ("kube-rs", "tests/kube-rs"),
+        ("fuzz", "fuzz"),
+        ("xtask", "xtask"),
+    ];
+
+    fn root() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    }
+
+    /// All Rust files below a folder, with their text.
+    fn sources(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if path.is_dir() && !path.ends_with("target") {
+                sources(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((path, text));
+            }
+        }
+    }
+
+    /// Whether a test, or a module or file of tests, has this name. `module::test` is a test in a path with that part.
+    fn exists(name: &str, sources: &[(PathBuf, String)]) -> bool {
+        let mut parts: Vec<&str> = name.split("::").collect();
+        let last = parts.pop().unwrap_or_default();
+        if let Some(names) = last.strip_prefix('{').and_then(|names| names.strip_suffix('}')) {
+            return names.split(", ").all(|one| exists(one, sources));
+        }
+        let in_path = |path: &Path| {
+            let path = path.to_string_lossy();
+            parts.iter().all(|part| *part == "tests" || path.contains(part))
+        };
+        let function = format!("fn {last}(");
+        let module = last.trim_start_matches("tests/");
+        sources.iter().filter(|(path, _)| in_path(path)).any(|(path, text)| {
+            let is_module = path.file_stem().is_some_and(|stem| stem == module)
+                || path.parent().is_some_and(|parent| parent.ends_with(module));
+            text.contains(&function) || is_module
+        })
+    }
+
+    /// The names in backticks of a cell, each with the word that says where it is.
+    fn named(cell: &str) -> Vec<(String, String)> {
+        let mut home = String::new();
+        let mut names = Vec::new();
+        for (index, part) in cell.split('`').enumerate() {
+            if index % 2 == 1 {
+                names.push((home.clone(), part.to_string()));
+            } else {
+                let words = part.split(|char: char| !char.is_ascii_alphanumeric() && char != '-');
+                let last = words.filter(|word| HOMES.iter().any(|(known, _)| known == word)).next_back();
+                home = last.map_or(home, str::to_string);
+            }
+        }
+        names
+    }
+
+    #[test]
+    fn every_test_that_is_named_exists() {
+        let text = fs::read_to_string(root().join("docs/SPECIFICATION.md")).unwrap();
+        let mut homes = BTreeMap::new();
+        for (word, folder) in HOMES {
+            let mut found = Vec::new();
+            sources(&root().join(folder), &mut found);
+            homes.insert(*word, found);
+        }
+        let mut checked = 0;
+        for line in text.lines().filter(|line| line.starts_with("| ") && line.ends_with(" |")) {
+            let cells: Vec<&str> = line.trim_matches('|').split(" | ").collect();
+            let [number, _, cell] = cells.as_slice() else { continue };
+            if number.trim() == "no." {
+                continue;
+            }
+            let names = named(cell);
+            let excused = cell.starts_with("bench") || cell.trim() == "by hand";
+            assert!(!names.is_empty() || excused, "{number} names no test: {cell}");
+            for (home, name) in names {
+                if name.starts_with("cargo xtask ") {
+                    continue;
+                }
+                let sources =
+                    homes.get(home.as_str()).unwrap_or_else(|| panic!("{number}: where is {name}?"));
+                assert!(exists(&name, sources), "{number}: there is no {home} {name}");
+                checked += 1;
+            }
+        }
+        assert!(checked > 150, "only {checked} names were found");
+    }
+
+    #[test]
+    fn names_have_homes() {
+        let found = named("registry `a`, `b::c`; conformance `d`; `e` and e2e `f` (`g`)");
+        let found: Vec<String> = found.iter().map(|(home, name)| format!("{home} {name}")).collect();
+        assert_eq!(
+            found,
+            ["registry a", "registry b::c", "conformance d", "conformance e", "e2e f", "e2e g"]
+        );
+    }
+}
