@@ -193,8 +193,11 @@ impl Registry {
         old: &Value,
     ) -> Result<bool, Status> {
         let plane = planes::change(self, context, target, None, Some(old))?;
-        let writes =
+        let mut writes =
             vec![Write { key: self.key(context, target), record: None, expect: Expect::At(stored.revision) }];
+        if matches!(plane, Some(polder_store::PlaneChange::Delete { .. })) {
+            writes.extend(self.chore_unmark(&target.name).await?);
+        }
         match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
             Ok(committed) => {
                 custom::committed(self, context, target, committed.revision, None);

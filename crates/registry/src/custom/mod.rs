@@ -22,8 +22,8 @@ use polder_store::{Expect, Key, ObjectName, Revision, Store};
 use tokio::sync::OwnedMutexGuard;
 
 use self::definition::object_meta;
-use self::kinds::resource_of;
 pub(crate) use self::kinds::{Crd, Customs};
+use self::kinds::{PLANE_BYTES_MAX, resource_of};
 use self::names::Names;
 use self::schemas::Compiled;
 use crate::behavior::Behavior;
@@ -70,7 +70,7 @@ pub(crate) fn own_definition(
 ) -> Option<ResourceDefinition> {
     let compile = |written: &Value| {
         let schema = structural::compile(written, &object_meta()).ok()?;
-        Some(Arc::new(Compiled::new(schema, written)))
+        Some(Arc::new(Compiled::new(schema, written, 0)))
     };
     let names = Names::read(crd.at(&["spec", "names"]));
     definition::definition(store, crd, &names, behavior, &compile)
@@ -116,6 +116,10 @@ pub(crate) async fn prepare(
     if old.is_none_or(|old| old.get("spec") != crd.get("spec")) {
         let catalog = registry.catalog(&context.plane).await?;
         settle(crd, &resource, &catalog, &registry.now());
+        if old.is_none() && catalog.crds().map(|(_, crd)| crd.bytes()).sum::<usize>() > PLANE_BYTES_MAX {
+            let why = "the schemas of this plane's CustomResourceDefinitions are too large together";
+            return Err(Status::forbidden(&target.definition.group_resource(), &target.name, why));
+        }
     }
     if let Some((status, reason, message)) = approval_condition(crd) {
         let kind = "KubernetesAPIApprovalPolicyConformant";
