@@ -159,12 +159,13 @@ impl Registry {
     fn mark(&self, target: &Target, old: &Value, options: &DeleteOptions) -> Option<Value> {
         let is_namespace = is_core(target, "namespaces");
         let grace = grace_seconds(target, old, options);
-        let held = !old.array_at(&["metadata", "finalizers"]).is_empty()
+        let mut marked = old.clone();
+        custom::hold(target, &mut marked, &self.now());
+        let held = !marked.array_at(&["metadata", "finalizers"]).is_empty()
             || (is_namespace && !old.array_at(&["spec", "finalizers"]).is_empty());
         if !held && grace == 0 {
             return None;
         }
-        let mut marked = old.clone();
         if old.at(&["metadata", "deletionTimestamp"]).is_none() {
             let when = crate::registry::timestamp((self.options.clock)().saturating_add(grace));
             marked.set_at(&["metadata", "deletionTimestamp"], when);
@@ -180,7 +181,6 @@ impl Registry {
         if is_namespace {
             marked.set_at(&["status", "phase"], "Terminating");
         }
-        custom::mark_terminating(target, &mut marked, &self.now());
         Some(marked)
     }
 
@@ -193,8 +193,11 @@ impl Registry {
         old: &Value,
     ) -> Result<bool, Status> {
         let plane = planes::change(self, context, target, None, Some(old))?;
-        let writes =
+        let mut writes =
             vec![Write { key: self.key(context, target), record: None, expect: Expect::At(stored.revision) }];
+        if matches!(plane, Some(polder_store::PlaneChange::Delete { .. })) {
+            writes.extend(self.chore_unmark(&target.name).await?);
+        }
         match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
             Ok(committed) => {
                 custom::committed(self, context, target, committed.revision, None);

@@ -156,6 +156,16 @@ impl Registry {
         Write { key, record: Some(record), expect: Expect::Anything }
     }
 
+    /// The write that takes the mark of a plane away, if it has one; part of the commit that deletes the plane.
+    pub(crate) async fn chore_unmark(&self, plane: &str) -> Result<Option<Write>, Status> {
+        let Some(core) = self.store.plane_by_id(PlaneId::CORE) else { return Ok(None) };
+        let name = ObjectName::cluster(plane);
+        let found = self.store.get(&core, self.marks(), &name).await;
+        let found = found.map_err(|error| read_failed(&core, error))?;
+        let key = Key { plane: PlaneId::CORE, resource: self.marks(), name };
+        Ok(found.map(|_| Write { key, record: None, expect: Expect::Anything }))
+    }
+
     /// Takes a plane's mark away, unless there is something to do after all.
     async fn unmark(&self, plane: PlaneId) -> Result<(), Status> {
         let (Some(core), Some(plane)) =

@@ -69,6 +69,10 @@ impl Registry {
         metadata::prepare_create(&mut value, target, &self.now(), uuid::Uuid::new_v4())?;
         if target.served().subresource("status").is_some() {
             remove(&mut value, "status");
+            if target.definition.is_custom() {
+                // What the client may not set still has its default.
+                decode::default(target, &mut value)?;
+            }
         }
         (target.definition.behavior.prepare_create)(&mut value);
         let _turn = custom::turn(self, context, target).await;

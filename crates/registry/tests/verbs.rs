@@ -1,166 +1,19 @@
 //! Every verb through the registry on a memory store: what clients see, without HTTP.
-#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod world;
 
 use std::sync::Arc;
 
 use polder_auth::UserInfo;
-use polder_auth::authz::Chain;
-use polder_model::{SmolStr, Status, Value, json};
-use polder_registry::context::WriteOptions;
-use polder_registry::decode::Document;
-use polder_registry::delete::{DeleteAnswer, DeleteOptions};
-use polder_registry::list::ListOptions;
+use polder_model::{Status, Value, json};
+use polder_registry::RequestContext;
 use polder_registry::watch::{ObjectChange, WatchItem, WatchOptions};
 use polder_registry::write::PatchKind;
-use polder_registry::{Answered, Query, Registry, RegistryOptions, RequestContext, Target, bootstrap};
-use polder_store::memory::MemoryEngine;
-use polder_store::{Limits, Store, StoreOptions};
 
-/// A registry with planes, and short ways to use one of them as its administrator.
-struct World {
-    registry: Arc<Registry>,
-}
-
-impl World {
-    fn new() -> World {
-        let store = Store::open(
-            Box::new(MemoryEngine::default()),
-            StoreOptions::default(),
-            &bootstrap::digest(),
-            |resource_id| bootstrap::records("2026-01-01T00:00:00Z", resource_id),
-        );
-        let options = RegistryOptions {
-            base_url: "https://polder.test".into(),
-            default_limits: Limits { object_bytes: 100_000, ..Limits::default() },
-            clock: || 1_767_225_600,
-        };
-        let registry = Arc::new(Registry::new(store.unwrap(), Chain::default(), options));
-        registry.tasks.spawn(registry.clone().run_chores());
-        World { registry }
-    }
-
-    /// Makes a plane the way a provider does.
-    async fn plane(&self, name: &str, spec: Value) -> Plane<'_> {
-        let core = Plane { world: self, name: "core".into() };
-        core.create("polder.dev/v1alpha1/planes", json!({"metadata": {"name": name}, "spec": spec}))
-            .await
-            .unwrap();
-        Plane { world: self, name: name.into() }
-    }
-
-    fn core(&self) -> Plane<'_> {
-        Plane { world: self, name: "core".into() }
-    }
-}
-
-struct Plane<'a> {
-    world: &'a World,
-    name: String,
-}
-
-impl Plane<'_> {
-    fn context(&self) -> RequestContext {
-        let plane = self.world.registry.store.plane(&self.name).expect("the plane exists");
-        RequestContext::new(plane, UserInfo::system())
-    }
-
-    /// `v1/configmaps`, `apps/v1/deployments/default/web/scale`: group, version, resource, namespace, name, part.
-    async fn target(&self, path: &str) -> Target {
-        let mut parts: Vec<&str> = path.split('/').collect();
-        if parts[0].starts_with('v') && !parts[0].contains('.') && parts[0].len() < 4 {
-            parts.insert(0, "");
-        }
-        let context = self.context();
-        let found = self.world.registry.resolve(&context.plane, parts[0], parts[1], parts[2]).await.unwrap();
-        let (definition, version) = found.unwrap_or_else(|| panic!("{path} is served"));
-        let mut rest = parts[3..].iter().map(SmolStr::new);
-        let namespace =
-            if definition.namespaced { rest.next().unwrap_or_default() } else { SmolStr::default() };
-        Target {
-            definition,
-            version,
-            namespace,
-            name: rest.next().unwrap_or_default(),
-            subresource: rest.next().unwrap_or_default(),
-        }
-    }
-
-    fn shown(&self, target: &Target, body: Answered) -> Value {
-        match body {
-            Answered::Made(value) => value,
-            Answered::Stored(stored) => {
-                self.world.registry.to_client(&self.context(), target, &stored).unwrap()
-            }
-        }
-    }
-
-    async fn create(&self, path: &str, object: Value) -> Result<Value, Status> {
-        self.create_with(path, object, &[]).await
-    }
-
-    async fn create_with(&self, path: &str, object: Value, query: &[(&str, &str)]) -> Result<Value, Status> {
-        let target = self.target(path).await;
-        let options = WriteOptions::from_query(&pairs(query), "CreateOptions")?;
-        let document = Document { value: object, duplicates: Vec::new() };
-        let made = self.world.registry.create(&self.context(), &target, document, &options).await?;
-        Ok(self.shown(&target, made.body))
-    }
-
-    async fn get(&self, path: &str) -> Result<Value, Status> {
-        let target = self.target(path).await;
-        let found = self.world.registry.get(&self.context(), &target, "").await?;
-        Ok(self.shown(&target, found.body))
-    }
-
-    async fn update(&self, path: &str, object: Value) -> Result<Value, Status> {
-        let target = self.target(path).await;
-        let document = Document { value: object, duplicates: Vec::new() };
-        let options = WriteOptions::default();
-        let made = self.world.registry.update(&self.context(), &target, document, &options).await?;
-        Ok(self.shown(&target, made.body))
-    }
-
-    async fn patch(&self, path: &str, kind: PatchKind, patch: Value) -> Result<Value, Status> {
-        let target = self.target(path).await;
-        let patch = Document { value: patch, duplicates: Vec::new() };
-        let options = WriteOptions::default();
-        let made = self.world.registry.patch(&self.context(), &target, kind, &patch, &options).await?;
-        Ok(self.shown(&target, made.body))
-    }
-
-    async fn delete(&self, path: &str, options: Value) -> Result<Value, Status> {
-        let target = self.target(path).await;
-        let options = DeleteOptions::read(Some(&options), &Query::default())?;
-        Ok(match self.world.registry.delete(&self.context(), &target, &options).await? {
-            DeleteAnswer::Gone(status) => status,
-            DeleteAnswer::Object(body) => self.shown(&target, body),
-        })
-    }
-
-    async fn list(
-        &self,
-        path: &str,
-        query: &[(&str, &str)],
-    ) -> Result<(Vec<String>, Option<String>), Status> {
-        let target = self.target(path).await;
-        let options = ListOptions::from_query(&pairs(query), &target)?;
-        let page = self.world.registry.list(&self.context(), &target, &options).await?;
-        let names = page.objects.iter().map(|object| object.name.to_string()).collect();
-        Ok((names, page.continue_token))
-    }
-}
-
-fn pairs(query: &[(&str, &str)]) -> Query {
-    Query::new(query.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect())
-}
+use self::world::{Plane, World, code, pairs};
 
 fn config(name: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"a": "1"}})
-}
-
-fn code<T: std::fmt::Debug>(outcome: Result<T, Status>) -> (u16, String) {
-    let status = outcome.expect_err("the request is refused");
-    (status.code, status.message)
 }
 
 #[tokio::test]

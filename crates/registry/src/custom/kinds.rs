@@ -30,6 +30,9 @@ use crate::status::read_failed;
 const EPOCHS: usize = 256;
 /// Planes whose catalog is kept.
 const PLANES_LEN_MAX: usize = 20_000;
+/// What the compiled schemas of one plane may take: far less than all planes together, or it would be compiled again
+/// and again.
+pub(super) const PLANE_BYTES_MAX: usize = 128 << 20;
 /// What compiled schemas may take together, and what is made of them.
 const SCHEMAS_BYTES_MAX: usize = 384 << 20;
 const DEFINITIONS_BYTES_MAX: usize = 64 << 20;
@@ -61,14 +64,20 @@ impl Crd {
     pub(crate) fn definition(&self) -> Option<&Arc<ResourceDefinition>> {
         self.made.as_ref().map(|made| &made.definition)
     }
+
+    /// About what its schemas take.
+    pub(crate) fn bytes(&self) -> usize {
+        let made = self.made.as_ref().map(|made| made.schemas.iter());
+        made.into_iter().flatten().map(|schema| schema.bytes).sum()
+    }
 }
 
 /// A definition, and the schemas it is made of.
 #[derive(Debug)]
 struct Made {
     definition: Arc<ResourceDefinition>,
-    /// Held so that the schemas count as used.
-    _schemas: Vec<Arc<Compiled>>,
+    /// Held so that they count as used.
+    schemas: Vec<Arc<Compiled>>,
 }
 
 /// A plane's catalog as of a revision.
@@ -231,7 +240,7 @@ impl Customs {
             Some(compiled)
         };
         let definition = Arc::new(definition::definition(store, crd, names, &CUSTOM, &compile)?);
-        let made = Made { definition, _schemas: schemas.into_inner() };
+        let made = Made { definition, schemas: schemas.into_inner() };
         Some(self.definitions.lock().insert(digest, made, DEFINITION_BYTES))
     }
 

@@ -22,11 +22,12 @@ use polder_store::{Expect, Key, ObjectName, Revision, Store};
 use tokio::sync::OwnedMutexGuard;
 
 use self::definition::object_meta;
-use self::kinds::resource_of;
 pub(crate) use self::kinds::{Crd, Customs};
-use self::names::{Names, Taken};
+use self::kinds::{PLANE_BYTES_MAX, resource_of};
+use self::names::Names;
 use self::schemas::Compiled;
 use crate::behavior::Behavior;
+use crate::catalog::Catalog;
 use crate::context::{RequestContext, WriteOptions};
 use crate::definition::{ResourceDefinition, Target};
 use crate::finalize::Chore;
@@ -69,7 +70,7 @@ pub(crate) fn own_definition(
 ) -> Option<ResourceDefinition> {
     let compile = |written: &Value| {
         let schema = structural::compile(written, &object_meta()).ok()?;
-        Some(Arc::new(Compiled::new(schema, written)))
+        Some(Arc::new(Compiled::new(schema, written, 0)))
     };
     let names = Names::read(crd.at(&["spec", "names"]));
     definition::definition(store, crd, &names, behavior, &compile)
@@ -108,23 +109,22 @@ pub(crate) async fn prepare(
     }
     refuse(&problems(registry, crd, old).await?)?;
     let resource = resource(crd);
-    if old.is_none() {
-        if registry.base(context.plane.id).is_base(&resource) {
-            let why = "this resource is built in: a CustomResourceDefinition cannot take its name";
+    if old.is_none() && registry.base(context.plane.id).is_base(&resource) {
+        let why = "this resource is built in: a CustomResourceDefinition cannot take its name";
+        return Err(Status::forbidden(&target.definition.group_resource(), &target.name, why));
+    }
+    if old.is_none_or(|old| old.get("spec") != crd.get("spec")) {
+        let catalog = registry.catalog(&context.plane).await?;
+        settle(crd, &resource, &catalog, &registry.now());
+        if old.is_none() && catalog.crds().map(|(_, crd)| crd.bytes()).sum::<usize>() > PLANE_BYTES_MAX {
+            let why = "the schemas of this plane's CustomResourceDefinitions are too large together";
             return Err(Status::forbidden(&target.definition.group_resource(), &target.name, why));
         }
-        add_finalizer(crd);
     }
     if let Some((status, reason, message)) = approval_condition(crd) {
         let kind = "KubernetesAPIApprovalPolicyConformant";
         names::set_condition(crd, kind, status, reason, &message, &registry.now());
     }
-    if old.is_some_and(|old| old.get("spec") == crd.get("spec")) {
-        return Ok(());
-    }
-    let catalog = registry.catalog(&context.plane).await?;
-    let others = catalog.crds_of(&resource.group).map(|(_, crd)| &crd.names);
-    names::settle(crd, &Taken::by(others), &registry.now());
     let now = (registry.options.clock)();
     if registry.store.known_resource(&resource).is_none()
         && !registry.customs.fresh.take(context.plane.id, now)
@@ -135,17 +135,16 @@ pub(crate) async fn prepare(
     Ok(())
 }
 
+/// Decides about a CRD's names, given the others of its plane. What the catalog says of the CRD itself does not count:
+/// it may be about one of that name that was deleted a moment ago.
+fn settle(crd: &mut Value, resource: &GroupResource, catalog: &Catalog, now: &str) {
+    let others = catalog.crds_of(&resource.group).filter(|(name, _)| *name != resource);
+    names::settle(crd, others.map(|(_, crd)| &crd.names), now);
+}
+
 fn resource(crd: &Value) -> GroupResource {
     let text = |path: &[&str]| SmolStr::new(crd.str_at(path).unwrap_or_default());
     GroupResource::new(text(&["spec", "group"]), text(&["spec", "names", "plural"]))
-}
-
-fn add_finalizer(crd: &mut Value) {
-    let mut finalizers = crd.array_at(&["metadata", "finalizers"]).to_vec();
-    if !finalizers.contains(&CLEANUP_FINALIZER.into()) {
-        finalizers.push(CLEANUP_FINALIZER.into());
-        crd.set_at(&["metadata", "finalizers"], finalizers);
-    }
 }
 
 /// Everything that is wrong with a CRD. Schemas that must be compiled are compiled where that holds up nobody.
@@ -223,9 +222,8 @@ pub(crate) fn committed(
     let crd = value.map(|value| customs.read(&registry.store, value, revision));
     let catalog = customs.changed(plane, &name, revision, crd);
     // Names may have become free.
-    let waits = |catalog: &crate::catalog::Catalog| {
-        catalog.crds_of(&name.group).any(|(own, crd)| crd.waiting && *own != name)
-    };
+    let waits =
+        |catalog: &Catalog| catalog.crds_of(&name.group).any(|(own, crd)| crd.waiting && *own != name);
     if catalog.is_none_or(|catalog| waits(&catalog)) {
         registry.chores.add(plane, Chore::Names { group: name.group.clone() });
     }
@@ -235,9 +233,15 @@ pub(crate) fn committed(
     }
 }
 
-/// What the status of a CRD says while its objects are being removed.
-pub(crate) fn mark_terminating(target: &Target, crd: &mut Value, now: &str) {
-    if is_crd(target) {
+/// A CRD that is to be deleted waits until its objects are gone.
+pub(crate) fn hold(target: &Target, crd: &mut Value, now: &str) {
+    if !is_crd(target) {
+        return;
+    }
+    let mut finalizers = crd.array_at(&["metadata", "finalizers"]).to_vec();
+    if !is_terminating(crd) && !finalizers.contains(&CLEANUP_FINALIZER.into()) {
+        finalizers.push(CLEANUP_FINALIZER.into());
+        crd.set_at(&["metadata", "finalizers"], finalizers);
         let message = "CustomResource deletion is in progress";
         names::set_condition(crd, "Terminating", "True", "InstanceDeletionInProgress", message, now);
     }
@@ -287,8 +291,7 @@ pub(crate) async fn settle_names(
         let now = registry.now();
         let settle = |crd: &mut Value| {
             if !is_terminating(crd) {
-                let others = catalog.crds_of(group).map(|(_, crd)| &crd.names);
-                names::settle(crd, &Taken::by(others), &now);
+                settle(crd, &name, &catalog, &now);
             }
             Ok(())
         };
@@ -299,3 +302,6 @@ pub(crate) async fn settle_names(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

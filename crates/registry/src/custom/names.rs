@@ -54,22 +54,30 @@ impl Names {
     }
 }
 
-/// What the CRDs of one group have been accepted with.
+/// What of a CRD's wishes others of its group have been accepted with. Only that is kept: a group may be large.
 #[derive(Default)]
-pub(super) struct Taken<'a> {
+struct Taken<'a> {
     resources: HashSet<&'a str>,
     kinds: HashSet<&'a str>,
 }
 
 impl<'a> Taken<'a> {
-    pub(super) fn by(all: impl Iterator<Item = &'a Names>) -> Taken<'a> {
+    fn of<'b: 'a>(wanted: &Names, others: impl Iterator<Item = &'b Names>, own: &'a Names) -> Taken<'a> {
         let mut taken = Taken::default();
-        for names in all {
-            taken.resources.extend([names.plural.as_str(), names.singular.as_str()]);
-            taken.resources.extend(names.short_names.iter().map(SmolStr::as_str));
-            taken.kinds.extend([names.kind.as_str(), names.list_kind.as_str()]);
-        }
+        others.for_each(|names| taken.add(wanted, names));
+        taken.add(wanted, own);
         taken
+    }
+
+    fn add(&mut self, wanted: &Names, names: &'a Names) {
+        let wants = |name: &&SmolStr| {
+            wanted.plural == **name || wanted.singular == **name || wanted.short_names.contains(name)
+        };
+        let resources = [&names.plural, &names.singular].into_iter().chain(&names.short_names);
+        self.resources.extend(resources.filter(wants).map(SmolStr::as_str));
+        let kinds = [&names.kind, &names.list_kind].into_iter();
+        let kinds = kinds.filter(|name| wanted.kind == **name || wanted.list_kind == **name);
+        self.kinds.extend(kinds.map(SmolStr::as_str));
     }
 }
 
@@ -116,10 +124,10 @@ fn decide(wanted: &Names, accepted: Names, taken: &Taken<'_>) -> Decision {
 }
 
 /// Decides which names a CRD gets and writes it into its status. True when all of them.
-pub(super) fn settle(crd: &mut Value, taken: &Taken<'_>, now: &str) -> bool {
+pub(super) fn settle<'a>(crd: &mut Value, others: impl Iterator<Item = &'a Names>, now: &str) -> bool {
     let wanted = Names::read(crd.at(&["spec", "names"]));
     let accepted = Names::read(crd.at(&["status", "acceptedNames"]));
-    let decision = decide(&wanted, accepted, taken);
+    let decision = decide(&wanted, accepted.clone(), &Taken::of(&wanted, others, &accepted));
     crd.set_at(&["status", "acceptedNames"], decision.accepted.write());
     match &decision.conflict {
         None => {
@@ -248,7 +256,7 @@ mod tests {
         for (wanted, accepted, other, expected, after) in rows {
             let mut crd = crd(wanted, accepted);
             let other = names(other);
-            settle(&mut crd, &Taken::by([&other].into_iter()), "now");
+            settle(&mut crd, [&other].into_iter(), "now");
             assert_eq!(shown(&crd, "NamesAccepted"), expected, "{wanted}");
             assert_eq!(Names::read(crd.at(&["status", "acceptedNames"])), names(after), "{wanted}");
         }
@@ -258,13 +266,13 @@ mod tests {
     fn established_is_for_good() {
         let other = names("bs b B BList");
         let mut crd = crd("as b A AList", "");
-        assert!(!settle(&mut crd, &Taken::by([&other].into_iter()), "1"));
+        assert!(!settle(&mut crd, [&other].into_iter(), "1"));
         assert_eq!(shown(&crd, "Established"), "False NotAccepted: not all names are accepted");
-        assert!(settle(&mut crd, &Taken::default(), "2"));
+        assert!(settle(&mut crd, std::iter::empty(), "2"));
         let established = "True InitialNamesAccepted: the initial names have been accepted";
         assert_eq!(shown(&crd, "Established"), established);
         crd.set_at(&["spec", "names", "shortNames"], json!(["bs"]));
-        assert!(!settle(&mut crd, &Taken::by([&other].into_iter()), "3"));
+        assert!(!settle(&mut crd, [&other].into_iter(), "3"));
         assert_eq!(shown(&crd, "Established"), established);
         assert_eq!(shown(&crd, "NamesAccepted"), r#"False ShortNamesConflict: "bs" is already in use"#);
         let since = |kind| condition(&crd, kind).unwrap().str_at(&["lastTransitionTime"]).unwrap().to_owned();

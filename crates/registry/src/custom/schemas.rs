@@ -19,6 +19,8 @@ pub(crate) struct Compiled {
     pub(super) schema: Schema,
     /// As OpenAPI documents show it.
     pub(super) written: Arc<Value>,
+    /// About what both take.
+    pub(super) bytes: usize,
 }
 
 pub(super) struct Schemas {
@@ -26,8 +28,9 @@ pub(super) struct Schemas {
 }
 
 impl Compiled {
-    pub(super) fn new(schema: Schema, written: &Value) -> Compiled {
-        Compiled { schema, written: Arc::new(written.clone()) }
+    pub(super) fn new(schema: Schema, written: &Value, json_len: usize) -> Compiled {
+        let bytes = schema.bytes() + VALUE_FACTOR * json_len;
+        Compiled { schema, written: Arc::new(written.clone()), bytes }
     }
 }
 
@@ -48,8 +51,8 @@ impl Schemas {
             return Ok(known);
         }
         let schema = structural::compile_at(written, &object_meta(), path)?;
-        let bytes = schema.bytes() + VALUE_FACTOR * json.len();
-        let compiled = Compiled::new(schema, written);
+        let compiled = Compiled::new(schema, written, json.len());
+        let bytes = compiled.bytes;
         Ok(self.known.lock().insert(digest, compiled, bytes))
     }
 

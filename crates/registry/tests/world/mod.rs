@@ -1,0 +1,181 @@
+//! A registry on a memory store, and short ways to use its planes as their administrator.
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use polder_auth::UserInfo;
+use polder_auth::authz::Chain;
+use polder_model::{SmolStr, Status, Value, json};
+use polder_registry::context::WriteOptions;
+use polder_registry::decode::Document;
+use polder_registry::delete::{DeleteAnswer, DeleteOptions};
+use polder_registry::list::ListOptions;
+use polder_registry::write::PatchKind;
+use polder_registry::{Answered, Query, Registry, RegistryOptions, RequestContext, Target, bootstrap};
+use polder_store::engine::Engine;
+use polder_store::memory::MemoryEngine;
+use polder_store::{Limits, Store, StoreOptions};
+
+/// A registry with planes, and short ways to use one of them as its administrator.
+pub(crate) struct World {
+    pub(crate) registry: Arc<Registry>,
+}
+
+impl World {
+    pub(crate) fn new() -> World {
+        let world = World::idle(Box::new(MemoryEngine::default()));
+        world.registry.tasks.spawn(world.registry.clone().run_chores());
+        world
+    }
+
+    /// On an engine, and nobody does chores.
+    pub(crate) fn idle(engine: Box<dyn Engine>) -> World {
+        let store = Store::open(engine, StoreOptions::default(), &bootstrap::digest(), |resource_id| {
+            bootstrap::records("2026-01-01T00:00:00Z", resource_id)
+        });
+        let options = RegistryOptions {
+            base_url: "https://polder.test".into(),
+            default_limits: Limits { object_bytes: 100_000, ..Limits::default() },
+            clock: || 1_767_225_600,
+        };
+        let registry = Arc::new(Registry::new(store.unwrap(), Chain::default(), options));
+        World { registry }
+    }
+
+    /// Makes a plane the way a provider does.
+    pub(crate) async fn plane(&self, name: &str, spec: Value) -> Plane<'_> {
+        let core = Plane { world: self, name: "core".into() };
+        core.create("polder.dev/v1alpha1/planes", json!({"metadata": {"name": name}, "spec": spec}))
+            .await
+            .unwrap();
+        Plane { world: self, name: name.into() }
+    }
+
+    pub(crate) fn core(&self) -> Plane<'_> {
+        Plane { world: self, name: "core".into() }
+    }
+}
+
+pub(crate) struct Plane<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) name: String,
+}
+
+impl Plane<'_> {
+    pub(crate) fn context(&self) -> RequestContext {
+        let plane = self.world.registry.store.plane(&self.name).expect("the plane exists");
+        RequestContext::new(plane, UserInfo::system())
+    }
+
+    /// `v1/configmaps`, `apps/v1/deployments/default/web/scale`: group, version, resource, namespace, name, part.
+    pub(crate) async fn target(&self, path: &str) -> Target {
+        let mut parts: Vec<&str> = path.split('/').collect();
+        if parts[0].starts_with('v') && !parts[0].contains('.') && parts[0].len() < 4 {
+            parts.insert(0, "");
+        }
+        let context = self.context();
+        let found = self.world.registry.resolve(&context.plane, parts[0], parts[1], parts[2]).await.unwrap();
+        let (definition, version) = found.unwrap_or_else(|| panic!("{path} is served"));
+        let mut rest = parts[3..].iter().map(SmolStr::new);
+        let namespace =
+            if definition.namespaced { rest.next().unwrap_or_default() } else { SmolStr::default() };
+        Target {
+            definition,
+            version,
+            namespace,
+            name: rest.next().unwrap_or_default(),
+            subresource: rest.next().unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn shown(&self, target: &Target, body: Answered) -> Value {
+        match body {
+            Answered::Made(value) => value,
+            Answered::Stored(stored) => {
+                self.world.registry.to_client(&self.context(), target, &stored).unwrap()
+            }
+        }
+    }
+
+    pub(crate) async fn create(&self, path: &str, object: Value) -> Result<Value, Status> {
+        self.create_with(path, object, &[]).await
+    }
+
+    pub(crate) async fn create_with(
+        &self,
+        path: &str,
+        object: Value,
+        query: &[(&str, &str)],
+    ) -> Result<Value, Status> {
+        let target = self.target(path).await;
+        let options = WriteOptions::from_query(&pairs(query), "CreateOptions")?;
+        let document = Document { value: object, duplicates: Vec::new() };
+        let made = self.world.registry.create(&self.context(), &target, document, &options).await?;
+        Ok(self.shown(&target, made.body))
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, Status> {
+        let target = self.target(path).await;
+        let found = self.world.registry.get(&self.context(), &target, "").await?;
+        Ok(self.shown(&target, found.body))
+    }
+
+    pub(crate) async fn update(&self, path: &str, object: Value) -> Result<Value, Status> {
+        let target = self.target(path).await;
+        let document = Document { value: object, duplicates: Vec::new() };
+        let options = WriteOptions::default();
+        let made = self.world.registry.update(&self.context(), &target, document, &options).await?;
+        Ok(self.shown(&target, made.body))
+    }
+
+    pub(crate) async fn patch(&self, path: &str, kind: PatchKind, patch: Value) -> Result<Value, Status> {
+        let target = self.target(path).await;
+        let patch = Document { value: patch, duplicates: Vec::new() };
+        let options = WriteOptions::default();
+        let made = self.world.registry.patch(&self.context(), &target, kind, &patch, &options).await?;
+        Ok(self.shown(&target, made.body))
+    }
+
+    pub(crate) async fn delete(&self, path: &str, options: Value) -> Result<Value, Status> {
+        let target = self.target(path).await;
+        let options = DeleteOptions::read(Some(&options), &Query::default())?;
+        Ok(match self.world.registry.delete(&self.context(), &target, &options).await? {
+            DeleteAnswer::Gone(status) => status,
+            DeleteAnswer::Object(body) => self.shown(&target, body),
+        })
+    }
+
+    /// Waits until a read of the path is refused: the object is gone.
+    pub(crate) async fn gone(&self, path: &str) {
+        for _ in 0..1000 {
+            if self.get(path).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{path} is still there");
+    }
+
+    pub(crate) async fn list(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<(Vec<String>, Option<String>), Status> {
+        let target = self.target(path).await;
+        let options = ListOptions::from_query(&pairs(query), &target)?;
+        let page = self.world.registry.list(&self.context(), &target, &options).await?;
+        let names = page.objects.iter().map(|object| object.name.to_string()).collect();
+        Ok((names, page.continue_token))
+    }
+}
+
+pub(crate) fn pairs(query: &[(&str, &str)]) -> Query {
+    Query::new(query.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect())
+}
+
+pub(crate) fn code<T: std::fmt::Debug>(outcome: Result<T, Status>) -> (u16, String) {
+    let status = outcome.expect_err("the request is refused");
+    (status.code, status.message)
+}
