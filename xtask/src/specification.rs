@@ -67,8 +67,8 @@ mod tests {
             if index % 2 == 1 {
                 names.push((home.clone(), part.to_string()));
             } else {
-                let words = part.split(|char: char| !char.is_ascii_alphanumeric() && char != '-');
-                let last = words.filter(|word| HOMES.iter().any(|(known, _)| known == word)).next_back();
+                let mut words = part.split(|char: char| !char.is_ascii_alphanumeric() && char != '-');
+                let last = words.rfind(|word| HOMES.iter().any(|(known, _)| known == word));
                 home = last.map_or(home, str::to_string);
             }
         }
