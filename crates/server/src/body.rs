@@ -108,9 +108,9 @@ impl AnswerBody {
         self.pass = Some(pass);
     }
 
-    /// Says by when everything must have been sent.
+    /// Says by when everything must have been sent. What was said first holds.
     pub(crate) fn end_at(&mut self, deadline: Instant) {
-        self.deadline = Some(deadline);
+        self.deadline.get_or_insert(deadline);
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {

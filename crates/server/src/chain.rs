@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use crate::State;
 use crate::answer::{self, Answer};
 use crate::duration::parse_duration;
+use crate::finish::Finish;
 use crate::handler::{Call, failure_style, is_long_running, verb};
 use crate::impersonate::impersonated;
 use crate::limits::Pass;
@@ -29,8 +30,8 @@ use crate::turns::Lane;
 
 /// An ordinary request takes no longer than this, as upstream has it.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// As good as forever.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// No watch and no stream is longer than this.
+const LONGEST: Duration = Duration::from_secs(25 * 60 * 60);
 
 /// What the connection knows about its other end.
 #[derive(Debug, Default)]
@@ -66,9 +67,11 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
             return Err(stranger(&user, &route, request.method(), &query));
         }
         let plane = plane(&state, &peer, &route, &user)?;
-        peer.lane.set(plane.id);
         // Nobody in particular can do nothing in particular, so nothing of a plane's share is spent on it.
         let pass = if user.is_anonymous() { None } else { Some(entered(&state, &plane)?) };
+        if pass.is_some() {
+            peer.lane.set(plane.id);
+        }
         held.clone_from(&pass);
         let user = impersonated(&state.registry, plane.id, user, request.headers()).await?;
         let prefix = prefix(request.uri().path(), &route);
@@ -89,18 +92,16 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
         let (deadline, is_write) = (call.deadline, call.is_write());
         let outcome = async {
             if is_write {
-                // In a task of its own, so that a write and what follows from it run to the end though the client
-                // hangs up or its time is over.
-                let lane = Arc::new(Lane::of(context.plane.id));
-                let task = state.registry.tasks.spawn(state.turns.share(lane, call.answer()));
-                task.await.map_err(|_| ())
+                // A write and what follows from it run to the end though the client hangs up or its time is over.
+                Finish::new(call.answer(), &state.registry.tasks).await
             } else {
-                AssertUnwindSafe(call.answer()).catch_unwind().await.map_err(|_| ())
+                call.answer().await
             }
         };
+        let outcome = AssertUnwindSafe(outcome).catch_unwind();
         let outcome = match tokio::time::timeout_at(deadline, outcome).await {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(())) => Err(Status::internal("the request failed; the server's log says why")),
+            Ok(Err(_)) => Err(Status::internal("the request failed; the server's log says why")),
             Err(_) => Err(Status::timeout("Timeout: request did not complete within the allotted timeout")),
         };
         if let Err(status) = &outcome
@@ -121,9 +122,7 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
     if let Some(pass) = held {
         answer.body_mut().hold(pass);
     }
-    if let Some(end) = end {
-        answer.body_mut().end_at(end);
-    }
+    answer.body_mut().end_at(end.unwrap_or(started + LONGEST));
     state.metrics.answered(label, answer.status().as_u16(), started.elapsed());
     answer
 }

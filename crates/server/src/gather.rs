@@ -31,10 +31,13 @@ struct Shared<S> {
     sent: usize,
     /// Whether the connection has more to write than there was room for.
     more: bool,
+    /// Whether the stream may still hold back some of what it took: TLS keeps records that the socket had no room for.
+    unflushed: bool,
 }
 
 pub(crate) fn gather<S: AsyncWrite + Unpin>(stream: S) -> (Gathering<S>, Gather<S>) {
-    let shared = Arc::new(Mutex::new(Shared { stream, gathered: Vec::new(), sent: 0, more: false }));
+    let shared =
+        Arc::new(Mutex::new(Shared { stream, gathered: Vec::new(), sent: 0, more: false, unflushed: false }));
     (Gathering(shared.clone()), Gather(shared))
 }
 
@@ -47,7 +50,7 @@ impl<S: AsyncWrite + Unpin> Gather<S> {
     /// Sends what the last poll wrote. Pending when the other end is slow; the task is woken to go on.
     pub(crate) fn send(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut shared = self.0.lock();
-        if shared.gathered.is_empty() {
+        if shared.gathered.is_empty() && !shared.unflushed {
             return Poll::Ready(Ok(()));
         }
         ready!(shared.drain(context))?;
@@ -57,7 +60,9 @@ impl<S: AsyncWrite + Unpin> Gather<S> {
         } else if shared.gathered.capacity() > KEPT_BYTES_MAX {
             shared.gathered = Vec::new();
         }
-        Pin::new(&mut shared.stream).poll_flush(context)
+        ready!(Pin::new(&mut shared.stream).poll_flush(context))?;
+        shared.unflushed = false;
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -70,6 +75,7 @@ impl<S: AsyncWrite + Unpin> Shared<S> {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.sent += taken;
+            self.unflushed = true;
         }
         self.sent = 0;
         self.gathered.clear();
@@ -175,6 +181,49 @@ mod tests {
         std::future::poll_fn(|context| gather.send(context)).await.unwrap();
         let len = far.read(&mut buffer).await.unwrap();
         assert_eq!(&buffer[..len], b"one two");
+    }
+
+    /// Takes everything at once, as TLS does, and passes it on when it is flushed and the way is free.
+    #[derive(Default)]
+    struct HoldsBack {
+        held: usize,
+        passed_on: usize,
+        blocked: bool,
+    }
+
+    impl AsyncWrite for HoldsBack {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.held += bytes.len();
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            if self.blocked {
+                return Poll::Pending;
+            }
+            self.passed_on += std::mem::take(&mut self.held);
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.poll_flush(context)
+        }
+    }
+
+    #[test]
+    fn what_the_stream_holds_back_is_sent_later() {
+        let (mut gathering, gather) = gather(HoldsBack { blocked: true, ..HoldsBack::default() });
+        let waker = futures_util::task::noop_waker();
+        let mut context = Context::from_waker(&waker);
+        assert!(Pin::new(&mut gathering).poll_write(&mut context, b"the end").is_ready());
+        assert!(gather.send(&mut context).is_pending());
+        gather.0.lock().stream.blocked = false;
+        assert!(gather.send(&mut context).is_ready());
+        assert_eq!(gather.0.lock().stream.passed_on, 7);
     }
 
     #[tokio::test]

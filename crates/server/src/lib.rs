@@ -8,6 +8,7 @@ mod connection;
 mod discovery;
 mod drive;
 mod duration;
+mod finish;
 mod gather;
 mod handler;
 mod health;

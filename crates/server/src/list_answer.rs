@@ -30,7 +30,7 @@ use crate::table::IncludeObject;
 /// Pieces are about this long: two frames of HTTP/2.
 const PIECE_LEN: usize = 32 * 1024;
 /// Bytes copied, or a quarter as many parsed, before others get a turn.
-const TURN_BYTES: usize = 1024 * 1024;
+const TURN_BYTES: usize = 256 * 1024;
 /// How often an answer that waits for its plane's other answers to be taken looks again.
 const ROOM_PATIENCE: Duration = Duration::from_millis(20);
 

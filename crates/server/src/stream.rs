@@ -23,6 +23,8 @@ use crate::table::IncludeObject;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(50);
 /// A last bookmark comes this long before the end.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// A client that takes nothing does not see the end; it is cut off so long after it.
+const GRACE: Duration = Duration::from_secs(30);
 /// After this many pieces a watch that has always more to tell looks whether it should end.
 const CHECK_EVERY: u32 = 64;
 /// How much is put together before it is sent.
@@ -74,6 +76,7 @@ pub(crate) fn answer(
         Media::Protobuf => HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch"),
     };
     answer.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    answer.body_mut().end_at(end + GRACE);
     answer
 }
 

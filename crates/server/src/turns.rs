@@ -1,6 +1,6 @@
 //! Whose turn it is: while there is more to do than cores to do it on, planes take turns.
 //!
-//! A connection or a write is a future; each poll of it is a turn. As long as few turns run, one begins at once.
+//! A connection is a future; each poll of it is a turn. As long as few turns run, one begins at once.
 //! Beyond that futures wait in a queue of their plane, and the planes are served one after the other, so that a tenant
 //! with a thousand busy connections delays another's request by a turn or two, not by a thousand. A turn must be short:
 //! see the bounds in [`crate::gather`] and [`crate::drive`].
@@ -22,10 +22,6 @@ use slab::Slab;
 pub(crate) struct Lane(AtomicU64);
 
 impl Lane {
-    pub(crate) fn of(plane: PlaneId) -> Lane {
-        Lane(AtomicU64::new(plane.0))
-    }
-
     pub(crate) fn set(&self, plane: PlaneId) {
         self.0.store(plane.0, Ordering::Relaxed);
     }
@@ -209,7 +205,9 @@ mod tests {
             log.lock().push(plane);
             Poll::<()>::Pending
         });
-        Box::pin(turns.share(Arc::new(Lane::of(PlaneId(plane))), future))
+        let lane = Arc::new(Lane::default());
+        lane.set(PlaneId(plane));
+        Box::pin(turns.share(lane, future))
     }
 
     /// Polls all futures over and over, as a scheduler would with all of them always ready.
