@@ -24,6 +24,7 @@ use super::turns::Turns;
 use super::{is_established, is_terminating};
 use crate::catalog::Catalog;
 use crate::definition::ResourceDefinition;
+use crate::finalize::{CRD_HOLD, carries};
 use crate::registry::Registry;
 use crate::status::read_failed;
 
@@ -56,6 +57,8 @@ pub(crate) struct Crd {
     /// It wants names that others have.
     pub(crate) waiting: bool,
     pub(crate) terminating: bool,
+    /// It cannot go before we let it.
+    pub(crate) held: bool,
     made: Option<Arc<Made>>,
 }
 
@@ -226,7 +229,8 @@ impl Customs {
         hash.update([u8::from(established), u8::from(is_terminating(crd))]);
         let digest: [u8; 32] = hash.finalize().into();
         let made = if established { self.made(store, crd, &names, digest) } else { None };
-        Crd { revision, digest, names, waiting, terminating: is_terminating(crd), made }
+        let (terminating, held) = (is_terminating(crd), carries(crd, CRD_HOLD));
+        Crd { revision, digest, names, waiting, terminating, held, made }
     }
 
     fn made(&self, store: &Store, crd: &Value, names: &Names, digest: [u8; 32]) -> Option<Arc<Made>> {
@@ -319,6 +323,7 @@ mod tests {
             names: Names::default(),
             waiting: false,
             terminating: false,
+            held: false,
             made: None,
         }
     }
