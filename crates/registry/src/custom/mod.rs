@@ -23,7 +23,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use self::definition::object_meta;
 pub(crate) use self::kinds::{Crd, Customs};
-use self::kinds::{PLANE_BYTES_MAX, resource_of};
+use self::kinds::resource_of;
 use self::names::Names;
 use self::schemas::Compiled;
 use crate::behavior::Behavior;
@@ -107,16 +107,17 @@ pub(crate) async fn prepare(
     if old.is_some() {
         note_storage_version(crd);
     }
-    refuse(&problems(registry, crd, old).await?)?;
+    let checked = check(registry, crd, old).await?;
+    refuse(&checked.problems)?;
     let resource = resource(crd);
     if old.is_none() && registry.base(context.plane.id).is_base(&resource) {
         let why = "this resource is built in: a CustomResourceDefinition cannot take its name";
         return Err(Status::forbidden(&target.definition.group_resource(), &target.name, why));
     }
-    if old.is_none_or(|old| old.get("spec") != crd.get("spec")) {
+    if is_other(crd, old) {
         let catalog = registry.catalog(&context.plane).await?;
         settle(crd, &resource, &catalog, &registry.now());
-        if old.is_none() && catalog.crds().map(|(_, crd)| crd.bytes()).sum::<usize>() > PLANE_BYTES_MAX {
+        if !fits(&catalog, &resource, old.is_some(), checked.bytes, registry.customs.plane_bytes_max) {
             let why = "the schemas of this plane's CustomResourceDefinitions are too large together";
             return Err(Status::forbidden(&target.definition.group_resource(), &target.name, why));
         }
@@ -135,6 +136,18 @@ pub(crate) async fn prepare(
     Ok(())
 }
 
+/// Whether a CRD says something else than before.
+fn is_other(crd: &Value, old: Option<&Value>) -> bool {
+    old.is_none_or(|old| old.get("spec") != crd.get("spec"))
+}
+
+/// Whether a plane has room for the schemas of a CRD beside those of its others. What does not grow always fits.
+fn fits(catalog: &Catalog, name: &GroupResource, known: bool, bytes: usize, bytes_max: usize) -> bool {
+    let before = catalog.crd(name).filter(|_| known).map_or(0, |crd| crd.bytes);
+    let others = catalog.crds().filter(|(own, _)| *own != name).map(|(_, crd)| crd.bytes).sum::<usize>();
+    (known && bytes <= before) || others.saturating_add(bytes) <= bytes_max
+}
+
 /// Decides about a CRD's names, given the others of its plane. What the catalog says of the CRD itself does not count:
 /// it may be about one of that name that was deleted a moment ago.
 fn settle(crd: &mut Value, resource: &GroupResource, catalog: &Catalog, now: &str) {
@@ -147,17 +160,22 @@ fn resource(crd: &Value) -> GroupResource {
     GroupResource::new(text(&["spec", "group"]), text(&["spec", "names", "plural"]))
 }
 
+/// What a look at a CRD's schemas says.
+struct Checked {
+    problems: Vec<FieldError>,
+    /// About what they take; nothing when the CRD says what it did before.
+    bytes: usize,
+}
+
 /// Everything that is wrong with a CRD. Schemas that must be compiled are compiled where that holds up nobody.
-async fn problems(
-    registry: &Registry,
-    crd: &mut Value,
-    old: Option<&Value>,
-) -> Result<Vec<FieldError>, Status> {
+async fn check(registry: &Registry, crd: &mut Value, old: Option<&Value>) -> Result<Checked, Status> {
     let customs = registry.customs.clone();
     let check = |customs: &Customs, crd: &Value, old: Option<&Value>| {
-        crd_problems_with(crd, old, &|schema: &Value, path: &FieldPath<'_>| {
+        let problems = crd_problems_with(crd, old, &|schema: &Value, path: &FieldPath<'_>| {
             customs.schemas.compile(schema, path).err().unwrap_or_default()
-        })
+        });
+        let bytes = if problems.is_empty() && is_other(crd, old) { customs.schema_bytes(crd) } else { 0 };
+        Checked { problems, bytes }
     };
     let mut schemas =
         crd.array_at(&["spec", "versions"]).iter().filter_map(|one| one.at(&["schema", "openAPIV3Schema"]));
@@ -166,14 +184,14 @@ async fn problems(
     }
     let (own, old) = (std::mem::take(crd), old.cloned());
     let work = move || {
-        let problems = check(&customs, &own, old.as_ref());
-        (own, problems)
+        let checked = check(&customs, &own, old.as_ref());
+        (own, checked)
     };
-    let (own, problems) = tokio::task::spawn_blocking(work)
+    let (own, checked) = tokio::task::spawn_blocking(work)
         .await
         .map_err(|_| Status::internal("the definition cannot be checked"))?;
     *crd = own;
-    Ok(problems)
+    Ok(checked)
 }
 
 /// A custom object may be stored only while its CRD is as it is now.
