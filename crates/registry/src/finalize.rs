@@ -115,10 +115,16 @@ impl Registry {
             }
         };
         turn.finish(outcome);
-        if self.chores.queue.is_idle(plane)
-            && let Err(status) = self.unmark(plane).await
-        {
-            tracing::warn!(%plane, error = %status, "cannot note that a plane's chores are done");
+        if !self.chores.queue.is_idle(plane) {
+            return;
+        }
+        let registry = self.clone();
+        match self.tasks.spawn(async move { registry.unmark(plane).await }).await {
+            Ok(Ok(())) => {}
+            Ok(Err(status)) => {
+                tracing::warn!(%plane, error = %status, "cannot note that a plane's chores are done");
+            }
+            Err(error) => tracing::error!(%plane, %error, "noting that a plane's chores are done broke off"),
         }
     }
 
@@ -193,6 +199,8 @@ impl Registry {
             unfinished.into_iter().for_each(|chore| self.chores.queue.add_later(plane.id, chore));
             return Ok(());
         }
+        // Names that became free just now are given away while the mark is there.
+        custom::settle_all_names(self, &RequestContext::new(plane, UserInfo::system())).await?;
         let key = Key { plane: PlaneId::CORE, resource: self.marks(), name };
         // If it was marked again meanwhile, it stays.
         self.store.commit(Change::delete(key, Expect::At(mark.revision))).await.ok();
@@ -389,6 +397,8 @@ impl Registry {
         target: &Target,
         hold: Hold,
     ) -> Result<Outcome, Status> {
+        // A CRD that goes frees its names, and whoever is made meanwhile must notice.
+        let _turn = custom::turn(self, context, target).await;
         let change = |object: &mut Value| {
             if object.at(&["metadata", "deletionTimestamp"]).is_none() {
                 return Ok(());

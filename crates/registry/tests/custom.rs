@@ -269,6 +269,42 @@ async fn deletions_go_on_after_a_crash() {
     world.until("the note that the plane has something to do is gone", || world.marks() < before).await;
 }
 
+/// Names that became free just before a crash, or a fork, still go to whoever waits for them.
+#[tokio::test]
+async fn free_names_are_given_away_after_a_crash_and_in_a_fork() {
+    let engine = MemoryEngine::default();
+    let world = World::idle(Box::new(engine.clone()));
+    let plane = world.plane("acme", json!({})).await;
+    plane.create(CRDS, crd("widgets", "Widget", &["wd"])).await.unwrap();
+    let second = plane.create(CRDS, crd("gadgets", "Gadget", &["wd"])).await.unwrap();
+    assert!(condition(&second, "NamesAccepted").starts_with("False"));
+    let before = world.marks();
+    let less = json!({"spec": {"names": {"shortNames": null}}});
+    plane.patch(&format!("{CRDS}/widgets.example.com"), PatchKind::Merge, less).await.unwrap();
+    assert_eq!(world.marks(), before + 1);
+    world.plane("copy", json!({"forkFrom": "acme"})).await;
+    drop(world);
+
+    let world = World::idle(Box::new(engine));
+    let before = world.marks();
+    world.registry.tasks.spawn(world.registry.clone().run_chores());
+    for name in ["acme", "copy"] {
+        let plane = Plane { world: &world, name: name.into() };
+        if name == "copy" {
+            world.registry.resume_chores(plane.context().plane.id).await;
+        }
+        for _ in 0..1000 {
+            if serves(&plane, "gadgets").await {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        let second = plane.get(&format!("{CRDS}/gadgets.example.com")).await.unwrap();
+        assert_eq!(condition(&second, "NamesAccepted"), "True NoConflicts: no conflicts found", "{name}");
+    }
+    world.until("nothing is left to do", || world.marks() == before - 1).await;
+}
+
 /// What others hold back is theirs to let go: once our part is done, nobody is busy with it, also after a restart.
 #[tokio::test]
 async fn a_foreign_finalizer_keeps_nobody_busy() {

@@ -54,9 +54,8 @@ pub(super) fn definition(
     let text = |path: &[&str]| SmolStr::new(spec.str_at(path).unwrap_or_default());
     let (group, plural, kind) = (text(&["group"]), text(&["names", "plural"]), names.kind.clone());
     let storage = GroupVersion::new(group.clone(), storage_version(crd)?);
-    let mut versions: Vec<ServedVersion> = served(crd)
-        .filter_map(|version| served_version(&group, &kind, version, compile))
-        .collect();
+    let mut versions: Vec<ServedVersion> =
+        served(crd).filter_map(|version| served_version(&group, &kind, version, compile)).collect();
     versions.sort_by_key(|version| version_priority(&version.name));
     if versions.is_empty() {
         return None;

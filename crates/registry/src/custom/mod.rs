@@ -11,6 +11,7 @@ mod names;
 mod schemas;
 mod turns;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use polder_machinery::crd::{
@@ -22,8 +23,8 @@ use polder_store::{Expect, Key, ObjectName, Revision, Store};
 use tokio::sync::OwnedMutexGuard;
 
 use self::definition::object_meta;
-pub(crate) use self::kinds::{Crd, Customs};
 use self::kinds::resource_of;
+pub(crate) use self::kinds::{Crd, Customs};
 use self::names::Names;
 use self::schemas::Compiled;
 use crate::behavior::Behavior;
@@ -239,16 +240,34 @@ pub(crate) fn committed(
     };
     let crd = value.map(|value| customs.read(&registry.store, value, revision));
     let catalog = customs.changed(plane, &name, revision, crd);
-    // Names may have become free.
-    let waits =
-        |catalog: &Catalog| catalog.crds_of(&name.group).any(|(own, crd)| crd.waiting && *own != name);
-    if catalog.is_none_or(|catalog| waits(&catalog)) {
+    // Names may have become free: for others, or for this one since it was decided that it waits.
+    if catalog.is_none_or(|catalog| catalog.crds_of(&name.group).any(|(_, crd)| crd.waiting)) {
         registry.chores.add(plane, Chore::Names { group: name.group.clone() });
     }
     // Whoever watches its objects must notice that they look different now, or are gone.
     if let Some(resource) = registry.store.known_resource(&name) {
         registry.store.end_watches(plane, resource);
     }
+}
+
+/// Whether a change of a CRD, or without one its removal, may free names that another one waits for. Then the plane
+/// has a chore, which must not be lost in a crash.
+pub(crate) async fn frees_names(
+    registry: &Registry,
+    context: &RequestContext,
+    target: &Target,
+    change: Option<(&Value, &Value)>,
+) -> Result<bool, Status> {
+    let same = |(old, new): (&Value, &Value)| {
+        let rows: [&[&str]; 2] = [&["spec", "names"], &["status", "acceptedNames"]];
+        rows.iter().all(|path| old.at(path) == new.at(path))
+    };
+    if !is_crd(target) || change.is_some_and(same) {
+        return Ok(false);
+    }
+    let Some(name) = resource_of(&target.name) else { return Ok(false) };
+    let catalog = registry.catalog(&context.plane).await?;
+    Ok(catalog.crds_of(&name.group).any(|(own, crd)| crd.waiting && *own != name))
 }
 
 /// A CRD that is to be deleted waits until its objects are gone.
@@ -281,6 +300,16 @@ pub(crate) fn chore(registry: &Registry, target: &Target) -> Option<Chore> {
     } else {
         None
     }
+}
+
+/// Looks again at all CRDs of a plane that wait for names.
+pub(crate) async fn settle_all_names(registry: &Registry, context: &RequestContext) -> Result<(), Status> {
+    let catalog = registry.catalog(&context.plane).await?;
+    let groups = catalog.crds().filter(|(_, crd)| crd.waiting).map(|(name, _)| &name.group);
+    for group in groups.collect::<BTreeSet<_>>() {
+        settle_names(registry, context, group).await?;
+    }
+    Ok(())
 }
 
 /// Looks again at the CRDs of a group that wait for names.

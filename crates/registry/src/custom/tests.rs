@@ -143,3 +143,36 @@ async fn community_groups_say_whether_they_are_approved() {
     assert_eq!(types, ["NamesAccepted", "Established", "KubernetesAPIApprovalPolicyConformant"]);
     assert_eq!(conditions[2].str_at(&["message"]), Some("approved in https://example.com/approval"));
 }
+
+/// The names of a CRD become free after it was decided that another one waits for them, and before that is stored.
+#[tokio::test]
+async fn names_that_become_free_in_between_are_noticed() {
+    let registry = Arc::new(registry());
+    registry.tasks.spawn(registry.clone().run_chores());
+    let context = context(&registry);
+    create(&registry, "firsts", "example.com").await.unwrap();
+    let (first, second) = (target(&registry, "firsts.example.com"), target(&registry, "seconds.example.com"));
+    let mut waiting = crd("seconds", "example.com");
+    waiting.set_at(&["spec", "names", "kind"], "firsts");
+    prepare(&registry, &context, &second, &mut waiting, None).await.unwrap();
+    assert!(!is_established(&waiting));
+
+    registry.delete(&context, &first, &crate::delete::DeleteOptions::default()).await.unwrap();
+    while registry.get(&context, &first, "").await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    let name = ObjectName::cluster(second.name.clone());
+    let key = Key { plane: PlaneId::CORE, resource: registry.crds, name };
+    let record = Some(polder_store::Record::encode(&waiting));
+    let writes = vec![polder_store::Write { key, record, expect: Expect::Absent }];
+    let change = polder_store::Change { writes, ..Default::default() };
+    let revision = registry.store.commit(change).await.unwrap().revision;
+    committed(&registry, &context, &second, revision, Some(&waiting));
+    for _ in 0..1000 {
+        if registry.resolve(&context.plane, "example.com", "v1", "seconds").await.unwrap().is_some() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("it still waits for its names");
+}
