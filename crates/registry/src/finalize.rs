@@ -287,6 +287,11 @@ impl Registry {
                 Outcome::Later => left = true,
             }
         }
+        for (unserved, _) in catalog.crds().filter(|(_, crd)| crd.definition().is_none()) {
+            if self.remove_unserved(context, unserved, Some(name)).await? == Outcome::Again {
+                return Ok(Outcome::Again);
+            }
+        }
         if left {
             return Ok(Outcome::Later);
         }
@@ -311,7 +316,7 @@ impl Registry {
                     let target = Target { definition, version, namespace, name: none, subresource };
                     self.empty(context, &target, None).await?
                 }
-                None => self.remove_unserved(context, name).await?,
+                None => self.remove_unserved(context, name, None).await?,
             },
         };
         if emptied != Outcome::Done {
@@ -365,15 +370,18 @@ impl Registry {
         Ok(if list(1, None).await?.objects.is_empty() { Outcome::Done } else { Outcome::Again })
     }
 
-    /// Removes the objects of a CRD none of whose versions is served: nobody can reach them, so nobody is asked.
+    /// Removes the objects of a CRD none of whose versions is served, all or those of a namespace: nobody can reach
+    /// them, so nobody is asked.
     async fn remove_unserved(
         &self,
         context: &RequestContext,
         name: &GroupResource,
+        namespace: Option<&SmolStr>,
     ) -> Result<Outcome, Status> {
         let Some(resource) = self.store.known_resource(name) else { return Ok(Outcome::Done) };
         let plane = context.plane.id;
-        let query = ListQuery { limit: TURN_LEN_MAX, ..everything(resource, None) };
+        let namespace = namespace.cloned();
+        let query = ListQuery { namespace, limit: TURN_LEN_MAX, ..everything(resource, None) };
         let page = self.store.list(&context.plane, query).await;
         let page = page.map_err(|error| read_failed(&context.plane, error))?;
         if page.objects.is_empty() {

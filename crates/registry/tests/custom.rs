@@ -227,6 +227,26 @@ async fn versions_come_and_go() {
     );
 }
 
+/// What nobody can reach goes with its namespace all the same.
+#[tokio::test]
+async fn a_namespace_takes_along_what_is_not_served() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    plane.create(CRDS, crd("widgets", "Widget", &[])).await.unwrap();
+    plane.create("v1/namespaces", json!({"metadata": {"name": "t"}})).await.unwrap();
+    for namespace in ["t", "default"] {
+        let path = format!("example.com/v1/widgets/{namespace}");
+        plane.create(&path, json!({"metadata": {"name": "w"}})).await.unwrap();
+    }
+    let path = format!("{CRDS}/widgets.example.com");
+    let serve = |served: bool| json!([{"op": "replace", "path": "/spec/versions/0/served", "value": served}]);
+    plane.patch(&path, PatchKind::Json, serve(false)).await.unwrap();
+    plane.delete("v1/namespaces/t", json!({})).await.unwrap();
+    plane.gone("v1/namespaces/t").await;
+    plane.patch(&path, PatchKind::Json, serve(true)).await.unwrap();
+    assert_eq!(plane.list("example.com/v1/widgets", &[]).await.unwrap().0, ["default/w"]);
+}
+
 /// What clients may not set has its default all the same.
 #[tokio::test]
 async fn a_status_has_its_default() {
