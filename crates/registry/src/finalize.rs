@@ -46,6 +46,8 @@ pub(crate) enum Chore {
     Names { group: SmolStr },
     /// Finds out what else a plane has to do.
     Look,
+    /// Finds the planes that had something to do when the server last stopped. Of the core plane.
+    Resume,
 }
 
 /// A finalizer of ours.
@@ -79,13 +81,14 @@ impl Registry {
         if plane.stack.len() > 2
             && let Err(status) = self.look(&plane).await
         {
-            tracing::warn!(plane = %plane.name, error = %status, "cannot look for unfinished deletions");
+            tracing::warn!(plane = %plane.name, error = %status, "cannot look for unfinished deletions yet");
+            self.chores.add(plane.id, Chore::Look);
         }
     }
 
     /// Does chores until the server stops. Whoever runs the server owns the workers.
     pub async fn run_chores(self: Arc<Self>) {
-        self.resume_marked().await;
+        self.chores.add(PlaneId::CORE, Chore::Resume);
         let worker = |registry: Arc<Registry>| async move {
             loop {
                 registry.take_turn().await;
@@ -141,15 +144,9 @@ impl Registry {
     }
 
     /// Goes on with what was under way when the server last stopped.
-    async fn resume_marked(&self) {
-        let Some(core) = self.store.plane_by_id(PlaneId::CORE) else { return };
-        let marks = match self.store.list(&core, everything(self.marks(), None)).await {
-            Ok(page) => page.objects,
-            Err(error) => {
-                tracing::error!(%error, "cannot read which planes have unfinished deletions");
-                return;
-            }
-        };
+    async fn resume_marked(&self, core: &Arc<Plane>) -> Result<(), Status> {
+        let page = self.store.list(core, everything(self.marks(), None)).await;
+        let marks = page.map_err(|error| read_failed(core, error))?.objects;
         for mark in marks {
             match self.store.plane(&mark.name.name) {
                 Some(plane) => self.chores.add(plane.id, Chore::Look),
@@ -159,6 +156,7 @@ impl Registry {
                 }
             }
         }
+        Ok(())
     }
 
     fn marks(&self) -> polder_store::ResourceId {
@@ -249,6 +247,10 @@ impl Registry {
             }
             Chore::Look => {
                 self.look(&context.plane).await?;
+                return Ok(Outcome::Done);
+            }
+            Chore::Resume => {
+                self.resume_marked(&context.plane).await?;
                 return Ok(Outcome::Done);
             }
         };

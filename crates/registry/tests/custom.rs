@@ -8,7 +8,10 @@ use polder_registry::context::WriteOptions;
 use polder_registry::decode::Document;
 use polder_registry::write::PatchKind;
 use polder_store::memory::MemoryEngine;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use self::world::shaky::ShakyEngine;
 use self::world::{Plane, World, code};
 
 const CRDS: &str = "apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -287,6 +290,32 @@ async fn deletions_go_on_after_a_crash() {
     plane.gone("v1/namespaces/t").await;
     plane.gone(&format!("{CRDS}/widgets.example.com")).await;
     world.until("the note that the plane has something to do is gone", || world.marks() < before).await;
+}
+
+/// What was being deleted goes on though it cannot be found out at first, after a restart and in a fork.
+#[tokio::test]
+async fn deletions_go_on_after_reads_that_fail() {
+    let inner = MemoryEngine::default();
+    let world = World::idle(Box::new(inner.clone()));
+    let plane = world.plane("acme", json!({})).await;
+    plane.create("v1/namespaces", json!({"metadata": {"name": "t"}})).await.unwrap();
+    plane.delete("v1/namespaces/t", json!({})).await.unwrap();
+    world.plane("copy", json!({"forkFrom": "acme"})).await;
+    drop(world);
+
+    let failing = Arc::new(AtomicUsize::new(0));
+    let world = World::idle(Box::new(ShakyEngine { inner, failing: failing.clone() }));
+    failing.store(2, Ordering::Relaxed);
+    world.registry.tasks.spawn(world.registry.clone().run_chores());
+    Plane { world: &world, name: "acme".into() }.gone("v1/namespaces/t").await;
+    assert_eq!(failing.load(Ordering::Relaxed), 0);
+
+    let copy = Plane { world: &world, name: "copy".into() };
+    assert!(copy.get("v1/namespaces/t").await.is_ok());
+    failing.store(usize::MAX, Ordering::Relaxed);
+    world.registry.resume_chores(copy.context().plane.id).await;
+    failing.store(0, Ordering::Relaxed);
+    copy.gone("v1/namespaces/t").await;
 }
 
 /// Names that became free just before a crash, or a fork, still go to whoever waits for them.

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod shaky;
+
 use std::sync::Arc;
 use std::time::Duration;
 
