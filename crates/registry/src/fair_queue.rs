@@ -15,6 +15,8 @@ use tokio::time::Instant;
 
 const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(30);
+/// How long an item waits that need not be done at once.
+const DELAY_LATER: Duration = Duration::from_secs(1);
 
 /// What came of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,14 +85,17 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
 
     pub(crate) fn add(&self, plane: PlaneId, item: T) {
         let mut state = self.state.lock();
-        let lane = state.planes.entry(plane).or_insert_with(|| Lane {
-            ready: VecDeque::new(),
-            known: HashMap::new(),
-            at_work: false,
-        });
-        let full = lane.known.len() >= self.plane_len_max && !lane.known.contains_key(&item);
-        let item = if full { self.everything.clone() } else { item };
+        let item = state.fit(plane, item, &self.everything, self.plane_len_max);
         state.make_ready(plane, item);
+        drop(state);
+        self.added.notify_one();
+    }
+
+    /// Adds an item that waits first, unless it is there already.
+    pub(crate) fn add_later(&self, plane: PlaneId, item: T) {
+        let mut state = self.state.lock();
+        let item = state.fit(plane, item, &self.everything, self.plane_len_max);
+        state.make_wait(plane, item);
         drop(state);
         self.added.notify_one();
     }
@@ -139,6 +144,28 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
 }
 
 impl<T: Clone + Eq + Hash> State<T> {
+    /// Makes room for an item of a plane: for itself, or for the one that stands for everything.
+    fn fit(&mut self, plane: PlaneId, item: T, everything: &T, len_max: usize) -> T {
+        let lane = self.planes.entry(plane).or_insert_with(|| Lane {
+            ready: VecDeque::new(),
+            known: HashMap::new(),
+            at_work: false,
+        });
+        let full = lane.known.len() >= len_max && !lane.known.contains_key(&item);
+        if full { everything.clone() } else { item }
+    }
+
+    fn make_wait(&mut self, plane: PlaneId, item: T) {
+        let Some(lane) = self.planes.get_mut(&plane) else { return };
+        if lane.known.contains_key(&item) {
+            return;
+        }
+        self.count += 1;
+        let due = (Instant::now() + DELAY_LATER, self.count);
+        lane.known.insert(item.clone(), Entry { stage: Stage::Waiting(due), tries: 0 });
+        self.waiting.insert(due, (plane, item));
+    }
+
     fn make_ready(&mut self, plane: PlaneId, item: T) {
         let Some(lane) = self.planes.get_mut(&plane) else { return };
         let entry = lane.known.get_mut(&item);
@@ -290,6 +317,25 @@ mod tests {
         assert_eq!((turn.item, start.elapsed().as_millis()), (1, 700));
         drop(turn);
         assert_eq!(queue.take().await.item, 1, "what broke off is tried again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_need_not_be_done_at_once_waits_unless_somebody_wants_it() {
+        let queue = queue();
+        queue.add_later(A, 1);
+        let start = Instant::now();
+        let turn = queue.take().await;
+        assert_eq!((turn.item, start.elapsed()), (1, DELAY_LATER));
+        turn.finish(Outcome::Done);
+        assert!(queue.is_idle(A));
+        queue.add_later(A, 2);
+        queue.add_later(A, 2);
+        queue.add(A, 2);
+        queue.add_later(A, 2);
+        let turn = queue.take().await;
+        assert_eq!((turn.item, start.elapsed()), (2, DELAY_LATER));
+        turn.finish(Outcome::Done);
+        assert!(queue.is_idle(A));
     }
 
     #[tokio::test]

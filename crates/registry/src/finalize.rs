@@ -4,6 +4,9 @@
 //! Chores are done by a few workers, planes taking turns, a bounded piece of work each turn. Which planes have any is
 //! stored with the write that makes them (a *mark* in the core plane), so that after a crash they go on without a look
 //! at every plane. A mark goes only when a look at its plane, made after the mark was read, finds nothing.
+//!
+//! What counts as unfinished is what still carries our own finalizer. Whoever put another one there takes it away in an
+//! ordinary write, and the object goes with that.
 
 use std::sync::Arc;
 
@@ -27,8 +30,9 @@ const PLANE_LEN_MAX: usize = 1_000;
 const TURN_LEN_MAX: usize = 512;
 /// Deletes under way at a time: they share a commit group.
 const PARALLEL: usize = 64;
-/// The finalizer every namespace has in its spec.
-const NAMESPACE_FINALIZER: &str = "kubernetes";
+/// Where our finalizers are: in the spec of a namespace, in the metadata of a CRD.
+const NAMESPACE_HOLD: Hold = Hold { path: ["spec", "finalizers"], finalizer: "kubernetes" };
+pub(crate) const CRD_HOLD: Hold = Hold { path: ["metadata", "finalizers"], finalizer: CLEANUP_FINALIZER };
 /// Marks are objects of a resource nobody serves.
 const MARKS: (&str, &str) = ("polder.dev", "chores");
 
@@ -42,6 +46,15 @@ pub(crate) enum Chore {
     Names { group: SmolStr },
     /// Finds out what else a plane has to do.
     Look,
+    /// Finds the planes that had something to do when the server last stopped. Of the core plane.
+    Resume,
+}
+
+/// A finalizer of ours.
+#[derive(Clone, Copy)]
+pub(crate) struct Hold {
+    path: [&'static str; 2],
+    finalizer: &'static str,
 }
 
 pub(crate) struct Chores {
@@ -68,13 +81,14 @@ impl Registry {
         if plane.stack.len() > 2
             && let Err(status) = self.look(&plane).await
         {
-            tracing::warn!(plane = %plane.name, error = %status, "cannot look for unfinished deletions");
+            tracing::warn!(plane = %plane.name, error = %status, "cannot look for unfinished deletions yet");
+            self.chores.add(plane.id, Chore::Look);
         }
     }
 
     /// Does chores until the server stops. Whoever runs the server owns the workers.
     pub async fn run_chores(self: Arc<Self>) {
-        self.resume_marked().await;
+        self.chores.add(PlaneId::CORE, Chore::Resume);
         let worker = |registry: Arc<Registry>| async move {
             loop {
                 registry.take_turn().await;
@@ -104,10 +118,16 @@ impl Registry {
             }
         };
         turn.finish(outcome);
-        if self.chores.queue.is_idle(plane)
-            && let Err(status) = self.unmark(plane).await
-        {
-            tracing::warn!(%plane, error = %status, "cannot note that a plane's chores are done");
+        if !self.chores.queue.is_idle(plane) {
+            return;
+        }
+        let registry = self.clone();
+        match self.tasks.spawn(async move { registry.unmark(plane).await }).await {
+            Ok(Ok(())) => {}
+            Ok(Err(status)) => {
+                tracing::warn!(%plane, error = %status, "cannot note that a plane's chores are done");
+            }
+            Err(error) => tracing::error!(%plane, %error, "noting that a plane's chores are done broke off"),
         }
     }
 
@@ -124,15 +144,9 @@ impl Registry {
     }
 
     /// Goes on with what was under way when the server last stopped.
-    async fn resume_marked(&self) {
-        let Some(core) = self.store.plane_by_id(PlaneId::CORE) else { return };
-        let marks = match self.store.list(&core, everything(self.marks(), None)).await {
-            Ok(page) => page.objects,
-            Err(error) => {
-                tracing::error!(%error, "cannot read which planes have unfinished deletions");
-                return;
-            }
-        };
+    async fn resume_marked(&self, core: &Arc<Plane>) -> Result<(), Status> {
+        let page = self.store.list(core, everything(self.marks(), None)).await;
+        let marks = page.map_err(|error| read_failed(core, error))?.objects;
         for mark in marks {
             match self.store.plane(&mark.name.name) {
                 Some(plane) => self.chores.add(plane.id, Chore::Look),
@@ -142,6 +156,7 @@ impl Registry {
                 }
             }
         }
+        Ok(())
     }
 
     fn marks(&self) -> polder_store::ResourceId {
@@ -176,31 +191,47 @@ impl Registry {
         let name = ObjectName::cluster(plane.name.as_str());
         let found = self.store.get(&core, self.marks(), &name).await;
         let Some(mark) = found.map_err(|error| read_failed(&core, error))? else { return Ok(()) };
-        if self.look(&plane).await? {
+        let unfinished = self.deletions(&plane).await?;
+        if !unfinished.is_empty() {
+            // Somebody is about to queue them, or a chore came to nothing: then trying at once would never end.
+            unfinished.into_iter().for_each(|chore| self.chores.queue.add_later(plane.id, chore));
             return Ok(());
         }
+        // Names that became free just now are given away while the mark is there.
+        custom::settle_all_names(self, &RequestContext::new(plane, UserInfo::system())).await?;
         let key = Key { plane: PlaneId::CORE, resource: self.marks(), name };
         // If it was marked again meanwhile, it stays.
         self.store.commit(Change::delete(key, Expect::At(mark.revision))).await.ok();
         Ok(())
     }
 
-    /// Finds what a plane is deleting; true when there is any.
-    async fn look(&self, plane: &Arc<Plane>) -> Result<bool, Status> {
-        let deleted: Arc<Filter> = Arc::new(|stored: &StoredObject| is_marked(&stored.record));
-        let page = self.store.list(plane, everything(self.namespaces, Some(deleted))).await;
-        let page = page.map_err(|error| read_failed(plane, error))?;
-        let mut any = !page.objects.is_empty();
-        for stored in page.objects {
-            self.chores.add(plane.id, Chore::Namespace { name: stored.name.name.clone() });
+    /// Queues whatever a plane has to do.
+    async fn look(&self, plane: &Arc<Plane>) -> Result<(), Status> {
+        for chore in self.deletions(plane).await? {
+            self.chores.add(plane.id, chore);
         }
         let catalog = self.catalog(plane).await?;
-        for (name, _) in catalog.crds().filter(|(_, crd)| crd.terminating) {
-            any = true;
-            let crd = SmolStr::from(format!("{}.{}", name.resource, name.group));
-            self.chores.add(plane.id, Chore::CustomResources { crd });
+        for (name, _) in catalog.crds().filter(|(_, crd)| crd.waiting) {
+            self.chores.add(plane.id, Chore::Names { group: name.group.clone() });
         }
-        Ok(any)
+        Ok(())
+    }
+
+    /// What a plane is deleting and cannot finish without us.
+    async fn deletions(&self, plane: &Arc<Plane>) -> Result<Vec<Chore>, Status> {
+        let held: Arc<Filter> = Arc::new(|stored: &StoredObject| {
+            marked(&stored.record).is_some_and(|object| carries(&object, NAMESPACE_HOLD))
+        });
+        let page = self.store.list(plane, everything(self.namespaces, Some(held))).await;
+        let page = page.map_err(|error| read_failed(plane, error))?;
+        let namespaces =
+            page.objects.iter().map(|stored| Chore::Namespace { name: stored.name.name.clone() });
+        let catalog = self.catalog(plane).await?;
+        let crds = catalog.crds().filter(|(_, crd)| crd.terminating && crd.held);
+        let crds = crds.map(|(name, _)| Chore::CustomResources {
+            crd: SmolStr::from(format!("{}.{}", name.resource, name.group)),
+        });
+        Ok(namespaces.chain(crds).collect())
     }
 
     async fn do_chore(&self, plane: PlaneId, chore: &Chore) -> Result<Outcome, Status> {
@@ -216,10 +247,10 @@ impl Registry {
             }
             Chore::Look => {
                 self.look(&context.plane).await?;
-                let catalog = self.catalog(&context.plane).await?;
-                for (name, _) in catalog.crds().filter(|(_, crd)| crd.waiting) {
-                    self.chores.add(context.plane.id, Chore::Names { group: name.group.clone() });
-                }
+                return Ok(Outcome::Done);
+            }
+            Chore::Resume => {
+                self.resume_marked(&context.plane).await?;
                 return Ok(Outcome::Done);
             }
         };
@@ -258,16 +289,21 @@ impl Registry {
                 Outcome::Later => left = true,
             }
         }
+        for (unserved, _) in catalog.crds().filter(|(_, crd)| crd.definition().is_none()) {
+            if self.remove_unserved(context, unserved, Some(name)).await? == Outcome::Again {
+                return Ok(Outcome::Again);
+            }
+        }
         if left {
             return Ok(Outcome::Later);
         }
         let Some((definition, version)) = catalog.find("", "v1", "namespaces") else {
-            return Ok(Outcome::Done);
+            return Ok(Outcome::Later);
         };
         let (namespace, name) = (SmolStr::default(), name.clone());
         let subresource = SmolStr::new_static("finalize");
         let target = Target { definition, version, namespace, name, subresource };
-        self.release(context, &target, &["spec", "finalizers"], NAMESPACE_FINALIZER).await
+        self.release(context, &target, NAMESPACE_HOLD).await
     }
 
     async fn empty_custom(&self, context: &RequestContext, crd: &SmolStr) -> Result<Outcome, Status> {
@@ -282,17 +318,17 @@ impl Registry {
                     let target = Target { definition, version, namespace, name: none, subresource };
                     self.empty(context, &target, None).await?
                 }
-                None => self.remove_unserved(context, name).await?,
+                None => self.remove_unserved(context, name, None).await?,
             },
         };
         if emptied != Outcome::Done {
             return Ok(emptied);
         }
         let found = catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions");
-        let Some((definition, version)) = found else { return Ok(Outcome::Done) };
+        let Some((definition, version)) = found else { return Ok(Outcome::Later) };
         let (namespace, name, subresource) = (SmolStr::default(), crd.clone(), SmolStr::default());
         let target = Target { definition, version, namespace, name, subresource };
-        self.release(context, &target, &["metadata", "finalizers"], CLEANUP_FINALIZER).await
+        self.release(context, &target, CRD_HOLD).await
     }
 
     /// Deletes what a target covers, at most so many objects. Later when all that is left waits for something.
@@ -336,15 +372,18 @@ impl Registry {
         Ok(if list(1, None).await?.objects.is_empty() { Outcome::Done } else { Outcome::Again })
     }
 
-    /// Removes the objects of a CRD none of whose versions is served: nobody can reach them, so nobody is asked.
+    /// Removes the objects of a CRD none of whose versions is served, all or those of a namespace: nobody can reach
+    /// them, so nobody is asked.
     async fn remove_unserved(
         &self,
         context: &RequestContext,
         name: &GroupResource,
+        namespace: Option<&SmolStr>,
     ) -> Result<Outcome, Status> {
         let Some(resource) = self.store.known_resource(name) else { return Ok(Outcome::Done) };
         let plane = context.plane.id;
-        let query = ListQuery { limit: TURN_LEN_MAX, ..everything(resource, None) };
+        let namespace = namespace.cloned();
+        let query = ListQuery { namespace, limit: TURN_LEN_MAX, ..everything(resource, None) };
         let page = self.store.list(&context.plane, query).await;
         let page = page.map_err(|error| read_failed(&context.plane, error))?;
         if page.objects.is_empty() {
@@ -366,15 +405,16 @@ impl Registry {
         &self,
         context: &RequestContext,
         target: &Target,
-        path: &[&str],
-        finalizer: &str,
+        hold: Hold,
     ) -> Result<Outcome, Status> {
+        // A CRD that goes frees its names, and whoever is made meanwhile must notice.
+        let _turn = custom::turn(self, context, target).await;
         let change = |object: &mut Value| {
             if object.at(&["metadata", "deletionTimestamp"]).is_none() {
                 return Ok(());
             }
-            if let Some(Value::Array(finalizers)) = object.at_mut(path) {
-                finalizers.retain(|own| own.as_str() != Some(finalizer));
+            if let Some(Value::Array(finalizers)) = object.at_mut(&hold.path) {
+                finalizers.retain(|own| own.as_str() != Some(hold.finalizer));
             }
             Ok(())
         };
@@ -390,11 +430,21 @@ fn everything(resource: polder_store::ResourceId, filter: Option<Arc<Filter>>) -
     ListQuery { filter, ..ListQuery::all(resource) }
 }
 
-/// Whether an object is on its way out. Asked often, so only a body that may say so is parsed.
+/// Whether an object is on its way out.
 pub(crate) fn is_marked(record: &Record) -> bool {
+    marked(record).is_some()
+}
+
+/// An object that is on its way out. Asked often, so only a body that may say so is parsed.
+fn marked(record: &Record) -> Option<Value> {
     const MEMBER: &[u8] = b"\"deletionTimestamp\"";
     let body = record.body();
     // Quotes are rare enough for the search to be quick, and the member comes early: metadata is first.
-    memchr::memmem::find(body, MEMBER).is_some()
-        && Value::parse(body).is_ok_and(|value| value.at(&["metadata", "deletionTimestamp"]).is_some())
+    memchr::memmem::find(body, MEMBER)?;
+    Value::parse(body).ok().filter(|value| value.at(&["metadata", "deletionTimestamp"]).is_some())
+}
+
+/// Whether an object has a finalizer of ours.
+pub(crate) fn carries(object: &Value, hold: Hold) -> bool {
+    object.array_at(&hold.path).iter().any(|own| own.as_str() == Some(hold.finalizer))
 }

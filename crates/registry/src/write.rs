@@ -418,7 +418,9 @@ impl Registry {
             expect: Expect::At(stored.revision),
         }];
         let is_deleted = |object: &Value| object.at(&["metadata", "deletionTimestamp"]).is_some();
-        if is_deleted(&new) && !is_deleted(old) && custom::chore(self, target).is_some() {
+        if (is_deleted(&new) && !is_deleted(old) && custom::chore(self, target).is_some())
+            || custom::frees_names(self, context, target, Some((old, &new))).await?
+        {
             writes.push(self.chore_mark(&context.plane));
         }
         match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
@@ -447,8 +449,11 @@ impl Registry {
         stored: &Arc<StoredObject>,
         plane: Option<PlaneChange>,
     ) -> Result<Option<Answered>, Status> {
-        let writes =
+        let mut writes =
             vec![Write { key: self.key(context, target), record: None, expect: Expect::At(stored.revision) }];
+        if custom::frees_names(self, context, target, None).await? {
+            writes.push(self.chore_mark(&context.plane));
+        }
         match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
             Ok(committed) => {
                 custom::committed(self, context, target, committed.revision, None);

@@ -8,7 +8,10 @@ use polder_registry::context::WriteOptions;
 use polder_registry::decode::Document;
 use polder_registry::write::PatchKind;
 use polder_store::memory::MemoryEngine;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use self::world::shaky::ShakyEngine;
 use self::world::{Plane, World, code};
 
 const CRDS: &str = "apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -227,6 +230,26 @@ async fn versions_come_and_go() {
     );
 }
 
+/// What nobody can reach goes with its namespace all the same.
+#[tokio::test]
+async fn a_namespace_takes_along_what_is_not_served() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    plane.create(CRDS, crd("widgets", "Widget", &[])).await.unwrap();
+    plane.create("v1/namespaces", json!({"metadata": {"name": "t"}})).await.unwrap();
+    for namespace in ["t", "default"] {
+        let path = format!("example.com/v1/widgets/{namespace}");
+        plane.create(&path, json!({"metadata": {"name": "w"}})).await.unwrap();
+    }
+    let path = format!("{CRDS}/widgets.example.com");
+    let serve = |served: bool| json!([{"op": "replace", "path": "/spec/versions/0/served", "value": served}]);
+    plane.patch(&path, PatchKind::Json, serve(false)).await.unwrap();
+    plane.delete("v1/namespaces/t", json!({})).await.unwrap();
+    plane.gone("v1/namespaces/t").await;
+    plane.patch(&path, PatchKind::Json, serve(true)).await.unwrap();
+    assert_eq!(plane.list("example.com/v1/widgets", &[]).await.unwrap().0, ["default/w"]);
+}
+
 /// What clients may not set has its default all the same.
 #[tokio::test]
 async fn a_status_has_its_default() {
@@ -262,17 +285,109 @@ async fn deletions_go_on_after_a_crash() {
     let world = World::idle(Box::new(engine));
     let plane = Plane { world: &world, name: "acme".into() };
     assert!(plane.get("v1/namespaces/t").await.is_ok());
-    let before = world.registry.store.plane("core").unwrap().usage.objects();
+    let before = world.marks();
     world.registry.tasks.spawn(world.registry.clone().run_chores());
     plane.gone("v1/namespaces/t").await;
     plane.gone(&format!("{CRDS}/widgets.example.com")).await;
-    for _ in 0..1000 {
-        if world.registry.store.plane("core").unwrap().usage.objects() < before {
-            return;
+    world.until("the note that the plane has something to do is gone", || world.marks() < before).await;
+}
+
+/// What was being deleted goes on though it cannot be found out at first, after a restart and in a fork.
+#[tokio::test]
+async fn deletions_go_on_after_reads_that_fail() {
+    let inner = MemoryEngine::default();
+    let world = World::idle(Box::new(inner.clone()));
+    let plane = world.plane("acme", json!({})).await;
+    plane.create("v1/namespaces", json!({"metadata": {"name": "t"}})).await.unwrap();
+    plane.delete("v1/namespaces/t", json!({})).await.unwrap();
+    world.plane("copy", json!({"forkFrom": "acme"})).await;
+    drop(world);
+
+    let failing = Arc::new(AtomicUsize::new(0));
+    let world = World::idle(Box::new(ShakyEngine { inner, failing: failing.clone() }));
+    failing.store(2, Ordering::Relaxed);
+    world.registry.tasks.spawn(world.registry.clone().run_chores());
+    Plane { world: &world, name: "acme".into() }.gone("v1/namespaces/t").await;
+    assert_eq!(failing.load(Ordering::Relaxed), 0);
+
+    let copy = Plane { world: &world, name: "copy".into() };
+    assert!(copy.get("v1/namespaces/t").await.is_ok());
+    failing.store(usize::MAX, Ordering::Relaxed);
+    world.registry.resume_chores(copy.context().plane.id).await;
+    failing.store(0, Ordering::Relaxed);
+    copy.gone("v1/namespaces/t").await;
+}
+
+/// Names that became free just before a crash, or a fork, still go to whoever waits for them.
+#[tokio::test]
+async fn free_names_are_given_away_after_a_crash_and_in_a_fork() {
+    let engine = MemoryEngine::default();
+    let world = World::idle(Box::new(engine.clone()));
+    let plane = world.plane("acme", json!({})).await;
+    plane.create(CRDS, crd("widgets", "Widget", &["wd"])).await.unwrap();
+    let second = plane.create(CRDS, crd("gadgets", "Gadget", &["wd"])).await.unwrap();
+    assert!(condition(&second, "NamesAccepted").starts_with("False"));
+    let before = world.marks();
+    let less = json!({"spec": {"names": {"shortNames": null}}});
+    plane.patch(&format!("{CRDS}/widgets.example.com"), PatchKind::Merge, less).await.unwrap();
+    assert_eq!(world.marks(), before + 1);
+    world.plane("copy", json!({"forkFrom": "acme"})).await;
+    drop(world);
+
+    let world = World::idle(Box::new(engine));
+    let before = world.marks();
+    world.registry.tasks.spawn(world.registry.clone().run_chores());
+    for name in ["acme", "copy"] {
+        let plane = Plane { world: &world, name: name.into() };
+        if name == "copy" {
+            world.registry.resume_chores(plane.context().plane.id).await;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        for _ in 0..1000 {
+            if serves(&plane, "gadgets").await {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        let second = plane.get(&format!("{CRDS}/gadgets.example.com")).await.unwrap();
+        assert_eq!(condition(&second, "NamesAccepted"), "True NoConflicts: no conflicts found", "{name}");
     }
-    panic!("the note that the plane has something to do is still there");
+    world.until("nothing is left to do", || world.marks() == before - 1).await;
+}
+
+/// What others hold back is theirs to let go: once our part is done, nobody is busy with it, also after a restart.
+#[tokio::test]
+async fn a_foreign_finalizer_keeps_nobody_busy() {
+    let engine = MemoryEngine::default();
+    let world = World::idle(Box::new(engine.clone()));
+    let plane = world.plane("acme", json!({})).await;
+    let before = world.marks();
+    plane.create(CRDS, crd("widgets", "Widget", &[])).await.unwrap();
+    plane.create("v1/namespaces", json!({"metadata": {"name": "t"}})).await.unwrap();
+    let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    let paths = [format!("{CRDS}/widgets.example.com"), "v1/namespaces/t".to_owned()];
+    for path in &paths {
+        plane.patch(path, PatchKind::Merge, held.clone()).await.unwrap();
+        plane.delete(path, json!({})).await.unwrap();
+    }
+    assert_eq!(world.marks(), before + 1);
+    world.registry.tasks.spawn(world.registry.clone().run_chores());
+    world.until("nobody is busy", || world.marks() == before).await;
+    for path in &paths {
+        let left = plane.get(path).await.unwrap();
+        let finalizers = left.at(&["metadata", "finalizers"]).unwrap().to_string();
+        assert_eq!(finalizers, r#"["example.com/hold"]"#, "{path}");
+        assert!(left.array_at(&["spec", "finalizers"]).is_empty(), "{path}");
+    }
+    drop(world);
+
+    let world = World::idle(Box::new(engine));
+    let plane = Plane { world: &world, name: "acme".into() };
+    world.registry.tasks.spawn(world.registry.clone().run_chores());
+    for path in &paths {
+        let free = json!({"metadata": {"finalizers": null}});
+        plane.patch(path, PatchKind::Merge, free).await.unwrap();
+        plane.gone(path).await;
+    }
 }
 
 /// A tenant with very much to delete does not keep another one waiting.

@@ -33,6 +33,12 @@ pub(super) fn storage_version(crd: &Value) -> Option<&str> {
     storage?.str_at(&["name"])
 }
 
+/// The versions of a CRD that are served.
+pub(super) fn served(crd: &Value) -> impl Iterator<Item = &Value> {
+    let versions = crd.array_at(&["spec", "versions"]).iter();
+    versions.filter(|version| version.get("served").and_then(Value::as_bool) == Some(true))
+}
+
 /// Makes or finds the compiled schema of a version.
 pub(super) type Compile<'c> = &'c dyn Fn(&Value) -> Option<Arc<Compiled>>;
 
@@ -48,12 +54,8 @@ pub(super) fn definition(
     let text = |path: &[&str]| SmolStr::new(spec.str_at(path).unwrap_or_default());
     let (group, plural, kind) = (text(&["group"]), text(&["names", "plural"]), names.kind.clone());
     let storage = GroupVersion::new(group.clone(), storage_version(crd)?);
-    let mut versions: Vec<ServedVersion> = spec
-        .array_at(&["versions"])
-        .iter()
-        .filter(|version| version.get("served").and_then(Value::as_bool) == Some(true))
-        .filter_map(|version| served_version(&group, &kind, version, compile))
-        .collect();
+    let mut versions: Vec<ServedVersion> =
+        served(crd).filter_map(|version| served_version(&group, &kind, version, compile)).collect();
     versions.sort_by_key(|version| version_priority(&version.name));
     if versions.is_empty() {
         return None;

@@ -24,6 +24,7 @@ use super::turns::Turns;
 use super::{is_established, is_terminating};
 use crate::catalog::Catalog;
 use crate::definition::ResourceDefinition;
+use crate::finalize::{CRD_HOLD, carries};
 use crate::registry::Registry;
 use crate::status::read_failed;
 
@@ -32,7 +33,7 @@ const EPOCHS: usize = 256;
 const PLANES_LEN_MAX: usize = 20_000;
 /// What the compiled schemas of one plane may take: far less than all planes together, or it would be compiled again
 /// and again.
-pub(super) const PLANE_BYTES_MAX: usize = 128 << 20;
+const PLANE_BYTES_MAX: usize = 128 << 20;
 /// What compiled schemas may take together, and what is made of them.
 const SCHEMAS_BYTES_MAX: usize = 384 << 20;
 const DEFINITIONS_BYTES_MAX: usize = 64 << 20;
@@ -56,6 +57,10 @@ pub(crate) struct Crd {
     /// It wants names that others have.
     pub(crate) waiting: bool,
     pub(crate) terminating: bool,
+    /// It cannot go before we let it.
+    pub(crate) held: bool,
+    /// About what the schemas of its served versions take, or will when it gets its names.
+    pub(crate) bytes: usize,
     made: Option<Arc<Made>>,
 }
 
@@ -63,12 +68,6 @@ impl Crd {
     /// What is served of it.
     pub(crate) fn definition(&self) -> Option<&Arc<ResourceDefinition>> {
         self.made.as_ref().map(|made| &made.definition)
-    }
-
-    /// About what its schemas take.
-    pub(crate) fn bytes(&self) -> usize {
-        let made = self.made.as_ref().map(|made| made.schemas.iter());
-        made.into_iter().flatten().map(|schema| schema.bytes).sum()
     }
 }
 
@@ -96,6 +95,7 @@ pub(crate) struct Customs {
     clock: AtomicU64,
     planes: Mutex<HashMap<PlaneId, Slot>>,
     pub(super) schemas: Schemas,
+    pub(super) plane_bytes_max: usize,
     definitions: Mutex<Interned<[u8; 32], Made>>,
     versions: Mutex<Interned<(SpaceId, Revision, SmolStr), Crd>>,
     catalogs: Mutex<Interned<[u8; 32], Catalog>>,
@@ -110,6 +110,7 @@ impl Default for Customs {
             clock: AtomicU64::new(0),
             planes: Mutex::default(),
             schemas: Schemas::new(SCHEMAS_BYTES_MAX),
+            plane_bytes_max: PLANE_BYTES_MAX,
             definitions: Mutex::new(Interned::new(DEFINITIONS_BYTES_MAX)),
             versions: Mutex::new(Interned::new(VERSIONS_BYTES_MAX)),
             catalogs: Mutex::new(Interned::new(CATALOGS_BYTES_MAX)),
@@ -226,7 +227,19 @@ impl Customs {
         hash.update([u8::from(established), u8::from(is_terminating(crd))]);
         let digest: [u8; 32] = hash.finalize().into();
         let made = if established { self.made(store, crd, &names, digest) } else { None };
-        Crd { revision, digest, names, waiting, terminating: is_terminating(crd), made }
+        let bytes = match &made {
+            Some(made) => made.schemas.iter().map(|schema| schema.bytes).sum(),
+            None => self.schema_bytes(crd),
+        };
+        let (terminating, held) = (is_terminating(crd), carries(crd, CRD_HOLD));
+        Crd { revision, digest, names, waiting, terminating, held, bytes, made }
+    }
+
+    /// About what the schemas of a CRD's served versions take. Compiles what is not known yet.
+    pub(super) fn schema_bytes(&self, crd: &Value) -> usize {
+        let served = definition::served(crd).filter_map(|version| version.at(&["schema", "openAPIV3Schema"]));
+        let compile = |schema| self.schemas.compile(schema, &FieldPath::root("openAPIV3Schema")).ok();
+        served.filter_map(compile).map(|compiled| compiled.bytes).sum()
     }
 
     fn made(&self, store: &Store, crd: &Value, names: &Names, digest: [u8; 32]) -> Option<Arc<Made>> {
@@ -319,6 +332,8 @@ mod tests {
             names: Names::default(),
             waiting: false,
             terminating: false,
+            held: false,
+            bytes: 0,
             made: None,
         }
     }

@@ -11,6 +11,7 @@ mod names;
 mod schemas;
 mod turns;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use polder_machinery::crd::{
@@ -22,8 +23,8 @@ use polder_store::{Expect, Key, ObjectName, Revision, Store};
 use tokio::sync::OwnedMutexGuard;
 
 use self::definition::object_meta;
+use self::kinds::resource_of;
 pub(crate) use self::kinds::{Crd, Customs};
-use self::kinds::{PLANE_BYTES_MAX, resource_of};
 use self::names::Names;
 use self::schemas::Compiled;
 use crate::behavior::Behavior;
@@ -107,16 +108,17 @@ pub(crate) async fn prepare(
     if old.is_some() {
         note_storage_version(crd);
     }
-    refuse(&problems(registry, crd, old).await?)?;
+    let checked = check(registry, crd, old).await?;
+    refuse(&checked.problems)?;
     let resource = resource(crd);
     if old.is_none() && registry.base(context.plane.id).is_base(&resource) {
         let why = "this resource is built in: a CustomResourceDefinition cannot take its name";
         return Err(Status::forbidden(&target.definition.group_resource(), &target.name, why));
     }
-    if old.is_none_or(|old| old.get("spec") != crd.get("spec")) {
+    if is_other(crd, old) {
         let catalog = registry.catalog(&context.plane).await?;
         settle(crd, &resource, &catalog, &registry.now());
-        if old.is_none() && catalog.crds().map(|(_, crd)| crd.bytes()).sum::<usize>() > PLANE_BYTES_MAX {
+        if !fits(&catalog, &resource, old.is_some(), checked.bytes, registry.customs.plane_bytes_max) {
             let why = "the schemas of this plane's CustomResourceDefinitions are too large together";
             return Err(Status::forbidden(&target.definition.group_resource(), &target.name, why));
         }
@@ -135,6 +137,18 @@ pub(crate) async fn prepare(
     Ok(())
 }
 
+/// Whether a CRD says something else than before.
+fn is_other(crd: &Value, old: Option<&Value>) -> bool {
+    old.is_none_or(|old| old.get("spec") != crd.get("spec"))
+}
+
+/// Whether a plane has room for the schemas of a CRD beside those of its others. What does not grow always fits.
+fn fits(catalog: &Catalog, name: &GroupResource, known: bool, bytes: usize, bytes_max: usize) -> bool {
+    let before = catalog.crd(name).filter(|_| known).map_or(0, |crd| crd.bytes);
+    let others = catalog.crds().filter(|(own, _)| *own != name).map(|(_, crd)| crd.bytes).sum::<usize>();
+    (known && bytes <= before) || others.saturating_add(bytes) <= bytes_max
+}
+
 /// Decides about a CRD's names, given the others of its plane. What the catalog says of the CRD itself does not count:
 /// it may be about one of that name that was deleted a moment ago.
 fn settle(crd: &mut Value, resource: &GroupResource, catalog: &Catalog, now: &str) {
@@ -147,17 +161,22 @@ fn resource(crd: &Value) -> GroupResource {
     GroupResource::new(text(&["spec", "group"]), text(&["spec", "names", "plural"]))
 }
 
+/// What a look at a CRD's schemas says.
+struct Checked {
+    problems: Vec<FieldError>,
+    /// About what they take; nothing when the CRD says what it did before.
+    bytes: usize,
+}
+
 /// Everything that is wrong with a CRD. Schemas that must be compiled are compiled where that holds up nobody.
-async fn problems(
-    registry: &Registry,
-    crd: &mut Value,
-    old: Option<&Value>,
-) -> Result<Vec<FieldError>, Status> {
+async fn check(registry: &Registry, crd: &mut Value, old: Option<&Value>) -> Result<Checked, Status> {
     let customs = registry.customs.clone();
     let check = |customs: &Customs, crd: &Value, old: Option<&Value>| {
-        crd_problems_with(crd, old, &|schema: &Value, path: &FieldPath<'_>| {
+        let problems = crd_problems_with(crd, old, &|schema: &Value, path: &FieldPath<'_>| {
             customs.schemas.compile(schema, path).err().unwrap_or_default()
-        })
+        });
+        let bytes = if problems.is_empty() && is_other(crd, old) { customs.schema_bytes(crd) } else { 0 };
+        Checked { problems, bytes }
     };
     let mut schemas =
         crd.array_at(&["spec", "versions"]).iter().filter_map(|one| one.at(&["schema", "openAPIV3Schema"]));
@@ -166,14 +185,14 @@ async fn problems(
     }
     let (own, old) = (std::mem::take(crd), old.cloned());
     let work = move || {
-        let problems = check(&customs, &own, old.as_ref());
-        (own, problems)
+        let checked = check(&customs, &own, old.as_ref());
+        (own, checked)
     };
-    let (own, problems) = tokio::task::spawn_blocking(work)
+    let (own, checked) = tokio::task::spawn_blocking(work)
         .await
         .map_err(|_| Status::internal("the definition cannot be checked"))?;
     *crd = own;
-    Ok(problems)
+    Ok(checked)
 }
 
 /// A custom object may be stored only while its CRD is as it is now.
@@ -221,16 +240,34 @@ pub(crate) fn committed(
     };
     let crd = value.map(|value| customs.read(&registry.store, value, revision));
     let catalog = customs.changed(plane, &name, revision, crd);
-    // Names may have become free.
-    let waits =
-        |catalog: &Catalog| catalog.crds_of(&name.group).any(|(own, crd)| crd.waiting && *own != name);
-    if catalog.is_none_or(|catalog| waits(&catalog)) {
+    // Names may have become free: for others, or for this one since it was decided that it waits.
+    if catalog.is_none_or(|catalog| catalog.crds_of(&name.group).any(|(_, crd)| crd.waiting)) {
         registry.chores.add(plane, Chore::Names { group: name.group.clone() });
     }
     // Whoever watches its objects must notice that they look different now, or are gone.
     if let Some(resource) = registry.store.known_resource(&name) {
         registry.store.end_watches(plane, resource);
     }
+}
+
+/// Whether a change of a CRD, or without one its removal, may free names that another one waits for. Then the plane
+/// has a chore, which must not be lost in a crash.
+pub(crate) async fn frees_names(
+    registry: &Registry,
+    context: &RequestContext,
+    target: &Target,
+    change: Option<(&Value, &Value)>,
+) -> Result<bool, Status> {
+    let same = |(old, new): (&Value, &Value)| {
+        let rows: [&[&str]; 2] = [&["spec", "names"], &["status", "acceptedNames"]];
+        rows.iter().all(|path| old.at(path) == new.at(path))
+    };
+    if !is_crd(target) || change.is_some_and(same) {
+        return Ok(false);
+    }
+    let Some(name) = resource_of(&target.name) else { return Ok(false) };
+    let catalog = registry.catalog(&context.plane).await?;
+    Ok(catalog.crds_of(&name.group).any(|(own, crd)| crd.waiting && *own != name))
 }
 
 /// A CRD that is to be deleted waits until its objects are gone.
@@ -263,6 +300,16 @@ pub(crate) fn chore(registry: &Registry, target: &Target) -> Option<Chore> {
     } else {
         None
     }
+}
+
+/// Looks again at all CRDs of a plane that wait for names.
+pub(crate) async fn settle_all_names(registry: &Registry, context: &RequestContext) -> Result<(), Status> {
+    let catalog = registry.catalog(&context.plane).await?;
+    let groups = catalog.crds().filter(|(_, crd)| crd.waiting).map(|(name, _)| &name.group);
+    for group in groups.collect::<BTreeSet<_>>() {
+        settle_names(registry, context, group).await?;
+    }
+    Ok(())
 }
 
 /// Looks again at the CRDs of a group that wait for names.

@@ -21,24 +21,88 @@ fn registry() -> Registry {
     Registry::new(store.unwrap(), Chain::default(), options)
 }
 
-async fn create(registry: &Registry, plural: &str, group: &str) -> Result<Value, Status> {
-    let context = RequestContext::new(registry.store.plane("core").unwrap(), UserInfo::system());
+fn context(registry: &Registry) -> RequestContext {
+    RequestContext::new(registry.store.plane("core").unwrap(), UserInfo::system())
+}
+
+fn target(registry: &Registry, name: &str) -> Target {
     let (definition, version) = registry.builtin.find(GROUP, "v1", PLURAL).unwrap();
-    let (namespace, name, subresource) = Default::default();
-    let target = Target { definition, version, namespace, name, subresource };
+    let (namespace, subresource) = Default::default();
+    Target { definition, version, namespace, name: SmolStr::new(name), subresource }
+}
+
+fn crd(plural: &str, group: &str) -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-    let value = json!({
+    json!({
         "metadata": {"name": (format!("{plural}.{group}")),
             "annotations": {"api-approved.kubernetes.io": "https://example.com/approval"}},
         "spec": {"group": group, "scope": "Cluster", "names": {"plural": plural, "kind": plural},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]},
-    });
+    })
+}
+
+async fn create(registry: &Registry, plural: &str, group: &str) -> Result<Value, Status> {
+    create_crd(registry, crd(plural, group)).await
+}
+
+async fn create_crd(registry: &Registry, value: Value) -> Result<Value, Status> {
+    let (context, target) = (context(registry), target(registry, ""));
     let document = Document { value, duplicates: Vec::new() };
     let made = registry.create(&context, &target, document, &WriteOptions::default()).await?;
     match made.body {
         crate::Answered::Made(value) => Ok(value),
         crate::Answered::Stored(stored) => registry.to_client(&context, &target, &stored),
     }
+}
+
+async fn replace_crd(registry: &Registry, value: Value) -> Result<(), Status> {
+    let target = target(registry, value.str_at(&["metadata", "name"]).unwrap());
+    let document = Document { value, duplicates: Vec::new() };
+    registry.update(&context(registry), &target, document, &WriteOptions::default()).await.map(drop)
+}
+
+/// A CRD with a schema that has so many fields.
+fn large(mut crd: Value, fields: usize) -> Value {
+    let mut properties = json!({});
+    for index in 0..fields {
+        properties.set_at(&[&format!("field{index}")], json!({"type": "string"}));
+    }
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": properties}});
+    let versions = crd.at_mut(&["spec", "versions"]).unwrap().as_array_mut().unwrap();
+    versions[0].set_at(&["schema"], schema);
+    crd
+}
+
+/// What a plane's schemas take is bounded, however they come: new, in place of smaller ones, or with names to come.
+#[tokio::test]
+async fn schemas_of_a_plane_do_not_grow_beyond_a_bound() {
+    let mut registry = registry();
+    let one = registry.customs.schema_bytes(&large(crd("things", "example.com"), 100));
+    Arc::get_mut(&mut registry.customs).unwrap().plane_bytes_max = one * 5 / 2;
+    let refused = |outcome: Result<(), Status>| match outcome {
+        Ok(()) => String::new(),
+        Err(status) => format!("{} {}", status.code, status.message),
+    };
+    let full = |name: &str| {
+        format!(
+            "403 customresourcedefinitions.apiextensions.k8s.io {name:?} is forbidden: the schemas of this \
+             plane's CustomResourceDefinitions are too large together"
+        )
+    };
+    let small = create(&registry, "things", "example.com").await.unwrap();
+    replace_crd(&registry, large(small.clone(), 300)).await.expect_err("too large by itself");
+    create_crd(&registry, large(crd("others", "example.com"), 100)).await.unwrap();
+    // One that waits for its names may get them any time.
+    let mut waiting = large(crd("waits", "example.com"), 101);
+    waiting.set_at(&["spec", "names", "kind"], "others");
+    let waiting = create_crd(&registry, waiting).await.unwrap();
+    assert!(!is_established(&waiting));
+    let third = create_crd(&registry, large(crd("thirds", "example.com"), 102)).await.map(drop);
+    assert_eq!(refused(third), full("thirds.example.com"));
+    assert_eq!(refused(replace_crd(&registry, large(small.clone(), 103)).await), full("things.example.com"));
+    // What gets smaller is welcome, also beyond the bound.
+    Arc::get_mut(&mut registry.customs).unwrap().plane_bytes_max = one;
+    assert_eq!(refused(replace_crd(&registry, large(waiting, 99)).await), "");
 }
 
 /// Made-up names cannot be brought without end; known ones can.
@@ -78,4 +142,37 @@ async fn community_groups_say_whether_they_are_approved() {
     let types: Vec<&str> = conditions.iter().filter_map(|one| one.str_at(&["type"])).collect();
     assert_eq!(types, ["NamesAccepted", "Established", "KubernetesAPIApprovalPolicyConformant"]);
     assert_eq!(conditions[2].str_at(&["message"]), Some("approved in https://example.com/approval"));
+}
+
+/// The names of a CRD become free after it was decided that another one waits for them, and before that is stored.
+#[tokio::test]
+async fn names_that_become_free_in_between_are_noticed() {
+    let registry = Arc::new(registry());
+    registry.tasks.spawn(registry.clone().run_chores());
+    let context = context(&registry);
+    create(&registry, "firsts", "example.com").await.unwrap();
+    let (first, second) = (target(&registry, "firsts.example.com"), target(&registry, "seconds.example.com"));
+    let mut waiting = crd("seconds", "example.com");
+    waiting.set_at(&["spec", "names", "kind"], "firsts");
+    prepare(&registry, &context, &second, &mut waiting, None).await.unwrap();
+    assert!(!is_established(&waiting));
+
+    registry.delete(&context, &first, &crate::delete::DeleteOptions::default()).await.unwrap();
+    while registry.get(&context, &first, "").await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    let name = ObjectName::cluster(second.name.clone());
+    let key = Key { plane: PlaneId::CORE, resource: registry.crds, name };
+    let record = Some(polder_store::Record::encode(&waiting));
+    let writes = vec![polder_store::Write { key, record, expect: Expect::Absent }];
+    let change = polder_store::Change { writes, ..Default::default() };
+    let revision = registry.store.commit(change).await.unwrap().revision;
+    committed(&registry, &context, &second, revision, Some(&waiting));
+    for _ in 0..1000 {
+        if registry.resolve(&context.plane, "example.com", "v1", "seconds").await.unwrap().is_some() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("it still waits for its names");
 }

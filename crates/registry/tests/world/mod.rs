@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod shaky;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,6 +53,21 @@ impl World {
             .await
             .unwrap();
         Plane { world: self, name: name.into() }
+    }
+
+    /// How many objects the core plane has; while no plane comes or goes only notes of unfinished chores do.
+    pub(crate) fn marks(&self) -> u64 {
+        self.registry.store.plane("core").unwrap().usage.objects()
+    }
+
+    pub(crate) async fn until(&self, what: &str, is: impl Fn() -> bool) {
+        for _ in 0..1000 {
+            if is() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("waited in vain until {what}");
     }
 
     pub(crate) fn core(&self) -> Plane<'_> {

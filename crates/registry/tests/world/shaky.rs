@@ -1,0 +1,78 @@
+//! An engine whose next scans fail, on one that works.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use polder_store::engine::{
+    Batch, Engine, EngineError, FilledVersion, LogEntry, Reader, Recovered, Scan, Version,
+};
+use polder_store::{ObjectName, ResourceId, Revision, SpaceId};
+
+pub(crate) struct ShakyEngine<E> {
+    pub(crate) inner: E,
+    /// Scans that fail from now on.
+    pub(crate) failing: Arc<AtomicUsize>,
+}
+
+struct ShakyReader {
+    inner: Arc<dyn Reader>,
+    failing: Arc<AtomicUsize>,
+}
+
+impl<E: Engine> Engine for ShakyEngine<E> {
+    fn recover(&mut self) -> Result<Recovered, EngineError> {
+        self.inner.recover()
+    }
+
+    fn apply(&mut self, batch: &Batch) -> Result<(), EngineError> {
+        self.inner.apply(batch)
+    }
+
+    fn compact(&mut self, floor: Revision) -> Result<Revision, EngineError> {
+        self.inner.compact(floor)
+    }
+
+    fn drop_space(&mut self, space: SpaceId) -> Result<bool, EngineError> {
+        self.inner.drop_space(space)
+    }
+
+    fn fill(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
+        self.inner.fill(space, versions)
+    }
+
+    fn reader(&self) -> Arc<dyn Reader> {
+        Arc::new(ShakyReader { inner: self.inner.reader(), failing: self.failing.clone() })
+    }
+}
+
+impl Reader for ShakyReader {
+    fn version(
+        &self,
+        space: SpaceId,
+        resource: ResourceId,
+        name: &ObjectName,
+        at: Revision,
+    ) -> Result<Option<Version>, EngineError> {
+        self.inner.version(space, resource, name, at)
+    }
+
+    fn scan(&self, scan: &Scan<'_>) -> Result<Vec<(ObjectName, Version)>, EngineError> {
+        let one_less = |left: usize| left.checked_sub(1);
+        match self.failing.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less) {
+            Ok(_) => Err(EngineError::Failed("the test says so".into())),
+            Err(_) => self.inner.scan(scan),
+        }
+    }
+
+    fn is_empty(&self, space: SpaceId) -> Result<bool, EngineError> {
+        self.inner.is_empty(space)
+    }
+
+    fn commit(&self, revision: Revision) -> Result<Vec<LogEntry>, EngineError> {
+        self.inner.commit(revision)
+    }
+
+    fn log(&self, after: Revision, limit: usize) -> Result<Vec<LogEntry>, EngineError> {
+        self.inner.log(after, limit)
+    }
+}
