@@ -199,6 +199,12 @@ const DNS_1035_LABEL: &str = "a DNS-1035 label must consist of lower case alphan
 const QUALIFIED_NAME: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and \
      end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
      '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_KEY: &str = "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and \
+     end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. \
+     'example.com/MyName')";
+const LABEL_TOO_LONG: &str = "must be no more than 63 characters";
+const SUBDOMAIN_TOO_LONG: &str = "must be no more than 253 characters";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
      '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex \
      used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
@@ -212,37 +218,50 @@ fn is_dns_label(text: &str) -> bool {
         && bytes.last() != Some(&b'-')
 }
 
-/// What is wrong with a DNS label (namespace names, plane names); `None` when it is one.
+fn is_dns_subdomain(text: &str) -> bool {
+    text.split('.').all(is_dns_label)
+}
+
+/// Everything wrong with a DNS label (namespace names, plane names); nothing when it is one.
+pub fn dns_label_problems(text: &str) -> impl Iterator<Item = &'static str> + use<> {
+    let syntax = match () {
+        () if is_dns_label(text) => None,
+        () if is_dns_subdomain(text) => Some("must not contain dots"),
+        () => Some(DNS_LABEL),
+    };
+    [too_long(text, LABEL_LEN_MAX, LABEL_TOO_LONG), syntax].into_iter().flatten()
+}
+
+/// The first thing wrong with a DNS label.
 pub fn dns_label_problem(text: &str) -> Option<&'static str> {
-    if text.len() > LABEL_LEN_MAX {
-        Some("must be no more than 63 bytes")
-    } else if !is_dns_label(text) {
-        Some(DNS_LABEL)
-    } else {
-        None
-    }
+    dns_label_problems(text).next()
 }
 
-/// What is wrong with a DNS label that must start with a letter (service names).
+/// Everything wrong with a DNS label that must start with a letter (service names).
+pub fn dns_1035_label_problems(text: &str) -> impl Iterator<Item = &'static str> + use<> {
+    let good = is_dns_label(text) && text.starts_with(|first: char| first.is_ascii_lowercase());
+    let syntax = (!good).then_some(DNS_1035_LABEL);
+    [too_long(text, LABEL_LEN_MAX, LABEL_TOO_LONG), syntax].into_iter().flatten()
+}
+
+/// The first thing wrong with a DNS label that must start with a letter.
 pub fn dns_1035_label_problem(text: &str) -> Option<&'static str> {
-    if text.len() > LABEL_LEN_MAX {
-        Some("must be no more than 63 bytes")
-    } else if !is_dns_label(text) || !text.as_bytes()[0].is_ascii_lowercase() {
-        Some(DNS_1035_LABEL)
-    } else {
-        None
-    }
+    dns_1035_label_problems(text).next()
 }
 
-/// What is wrong with a DNS subdomain (most object names).
+/// Everything wrong with a DNS subdomain (most object names).
+pub fn dns_subdomain_problems(text: &str) -> impl Iterator<Item = &'static str> + use<> {
+    let syntax = (!is_dns_subdomain(text)).then_some(DNS_SUBDOMAIN);
+    [too_long(text, SUBDOMAIN_LEN_MAX, SUBDOMAIN_TOO_LONG), syntax].into_iter().flatten()
+}
+
+/// The first thing wrong with a DNS subdomain.
 pub fn dns_subdomain_problem(text: &str) -> Option<&'static str> {
-    if text.len() > SUBDOMAIN_LEN_MAX {
-        Some("must be no more than 253 bytes")
-    } else if !text.split('.').all(is_dns_label) {
-        Some(DNS_SUBDOMAIN)
-    } else {
-        None
-    }
+    dns_subdomain_problems(text).next()
+}
+
+fn too_long(text: &str, len_max: usize, problem: &'static str) -> Option<&'static str> {
+    (text.len() > len_max).then_some(problem)
 }
 
 /// What is wrong with a name that is only a path segment (RBAC objects and a few others).
@@ -264,49 +283,42 @@ fn is_name_part(text: &str) -> bool {
         && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
 }
 
-/// What is wrong with a label key, annotation key or finalizer: `[prefix/]name`.
-pub fn qualified_name_problem(text: &str) -> Option<String> {
+/// Everything wrong with a label key, annotation key, finalizer or other `[prefix/]name`. Upstream counts the length
+/// of these in bytes, and that of host names in characters; the texts say so, and both mean bytes.
+pub fn qualified_name_problems(text: &str) -> Vec<String> {
     let (prefix, name) = match text.split_once('/') {
         None => (None, text),
+        Some((_, name)) if name.contains('/') => return vec![LABEL_KEY.into()],
         Some((prefix, name)) => (Some(prefix), name),
     };
+    let mut problems = Vec::new();
     match prefix {
-        Some("") => return Some("prefix part must be non-empty".into()),
+        None => {}
+        Some("") => problems.push("prefix part must be non-empty".into()),
         Some(prefix) => {
-            if let Some(problem) = dns_subdomain_problem(prefix) {
-                return Some(format!("prefix part {problem}"));
+            if prefix.len() > SUBDOMAIN_LEN_MAX {
+                problems.push("prefix part must be no more than 253 bytes".into());
+            }
+            if !is_dns_subdomain(prefix) {
+                problems.push(format!("prefix part {DNS_SUBDOMAIN}"));
             }
         }
-        None => {}
     }
     if name.is_empty() {
-        Some("name part must be non-empty".into())
+        problems.push("name part must be non-empty".into());
     } else if name.len() > LABEL_LEN_MAX {
-        Some("name part must be no more than 63 bytes".into())
-    } else if name.contains('/') {
-        Some(
-            "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
-             alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
-             '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. \
-             'example.com/MyName')"
-                .into(),
-        )
-    } else if !is_name_part(name) {
-        Some(QUALIFIED_NAME.into())
-    } else {
-        None
+        problems.push("name part must be no more than 63 bytes".into());
     }
+    if !is_name_part(name) {
+        problems.push(QUALIFIED_NAME.into());
+    }
+    problems
 }
 
-/// What is wrong with a label value.
-pub fn label_value_problem(text: &str) -> Option<&'static str> {
-    if text.len() > LABEL_LEN_MAX {
-        Some("must be no more than 63 bytes")
-    } else if !text.is_empty() && !is_name_part(text) {
-        Some(LABEL_VALUE)
-    } else {
-        None
-    }
+/// Everything wrong with a label value.
+pub fn label_value_problems(text: &str) -> impl Iterator<Item = &'static str> + use<> {
+    let syntax = (!text.is_empty() && !is_name_part(text)).then_some(LABEL_VALUE);
+    [too_long(text, LABEL_LEN_MAX, "must be no more than 63 bytes"), syntax].into_iter().flatten()
 }
 
 #[cfg(test)]
@@ -323,17 +335,58 @@ mod tests {
         }
     }
 
+    /// Names, and how each of their problems begins.
     #[test]
     fn name_syntax() {
-        assert_eq!(dns_subdomain_problem("a.b-c.d"), None);
-        assert!(dns_subdomain_problem("a..b").is_some());
-        assert!(dns_1035_label_problem("1a").is_some());
-        assert_eq!(qualified_name_problem("example.com/My_Name"), None);
-        for bad in ["", "/a", "a/", "a/b/c", "Example.com/x", "-a"] {
-            assert!(qualified_name_problem(bad).is_some(), "{bad}");
+        let long = format!("{}.b", "x".repeat(63));
+        let (longer, longest) = ("X".repeat(64), "x.".repeat(127) + "x");
+        let texts = |found: &mut dyn Iterator<Item = &'static str>| -> Vec<String> {
+            found.map(str::to_owned).collect()
+        };
+        let label = |text: &str| texts(&mut dns_label_problems(text));
+        let letter = |text: &str| texts(&mut dns_1035_label_problems(text));
+        let subdomain = |text: &str| texts(&mut dns_subdomain_problems(text));
+        let value = |text: &str| texts(&mut label_value_problems(text));
+        type Problems<'a> = &'a dyn Fn(&str) -> Vec<String>;
+        let rows: &[(Problems<'_>, &str, &[&str])] = &[
+            (&label, "a-1", &[]),
+            (&label, "a.b", &["must not contain dots"]),
+            (&label, "a..b", &["a lowercase RFC 1123 label must"]),
+            (&label, &long, &["must be no more than 63 characters", "must not contain dots"]),
+            (&label, &longer, &["must be no more than 63 characters", "a lowercase RFC 1123 label must"]),
+            (&letter, "1a", &["a DNS-1035 label must"]),
+            (&letter, "", &["a DNS-1035 label must"]),
+            (&subdomain, "a.b-c.d", &[]),
+            (&subdomain, "a..b", &["a lowercase RFC 1123 subdomain must"]),
+            (&subdomain, &longest, &["must be no more than 253 characters"]),
+            (&qualified_name_problems, "example.com/My_Name", &[]),
+            (&qualified_name_problems, "", &["name part must be non-empty", "name part must consist of"]),
+            (&qualified_name_problems, "/a", &["prefix part must be non-empty"]),
+            (&qualified_name_problems, "a/", &["name part must be non-empty", "name part must consist of"]),
+            (&qualified_name_problems, "a/b/c", &["a valid label key must consist of"]),
+            (
+                &qualified_name_problems,
+                "Example.com/-x",
+                &["prefix part a lowercase RFC 1123 subdomain", "name part must consist of"],
+            ),
+            (&qualified_name_problems, &longer, &["name part must be no more than 63 bytes"]),
+            (
+                &qualified_name_problems,
+                &format!("{longest}/a"),
+                &["prefix part must be no more than 253 bytes"],
+            ),
+            (&value, "", &[]),
+            (&value, "a b", &["a valid label must be an empty string or"]),
+            (&value, &longer, &["must be no more than 63 bytes"]),
+        ];
+        for (problems, text, expected) in rows {
+            let found = problems(text);
+            let fits = |(found, expected): (&String, &&str)| found.starts_with(*expected);
+            assert!(
+                found.len() == expected.len() && found.iter().zip(*expected).all(fits),
+                "{text}: {found:?}"
+            );
         }
-        assert_eq!(label_value_problem(""), None);
-        assert!(label_value_problem("a b").is_some());
     }
 
     #[test]

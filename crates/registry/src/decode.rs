@@ -78,6 +78,25 @@ pub(crate) fn default(target: &Target, value: &mut Value) -> Result<(), Status> 
 const NOT_REQUIRED: [(&str, &str); 3] =
     [("EndpointSlice", "endpoints"), ("CSINode", "spec.drivers"), ("LimitRange", "spec.limits")];
 
+/// Places that kinds check themselves, under paths of their own: a kind (any, if empty) and how the path ends when
+/// places in lists are left out.
+const LEFT_TO_KINDS: [(&str, &str); 14] = [
+    ("", "metadata.ownerReferences.apiVersion"),
+    ("", "metadata.ownerReferences.kind"),
+    ("", "metadata.ownerReferences.name"),
+    ("", "metadata.ownerReferences.uid"),
+    ("", ".volumeMounts.mountPropagation"),
+    ("", ".downwardAPI.items.path"),
+    ("", ".volumes.gcePersistentDisk.pdName"),
+    ("", ".scaleIO.secretRef"),
+    ("DaemonSet", "spec.selector"),
+    ("EndpointSlice", "endpoints.hints.forZones.name"),
+    ("Node", "spec.taints.key"),
+    ("Node", "spec.taints.effect"),
+    ("ResourceQuota", "spec.scopeSelector.matchExpressions.operator"),
+    ("ResourceQuota", "spec.scopeSelector.matchExpressions.scopeName"),
+];
+
 /// What the schema says about an object that is about to be stored. What the kind's own checks have said already is
 /// not said twice.
 pub(crate) fn validate_schema(target: &Target, value: &Value, errors: &mut Vec<FieldError>) {
@@ -94,7 +113,8 @@ pub(crate) fn validate_schema(target: &Target, value: &Value, errors: &mut Vec<F
         // Status is the server's and its controllers' word: Kubernetes checks little of it.
         let status = error.path == "status" || error.path.starts_with("status.");
         let excused = NOT_REQUIRED.contains(&(&target.definition.kind, &error.path));
-        !status && !excused && !may_be_empty(&error.path) && !is_said(&error.path, &said)
+        let left = is_left(&target.definition.kind, &error.path);
+        !status && !excused && !left && !may_be_empty(&error.path) && !is_said(&error.path, &said)
     }));
 }
 
@@ -103,6 +123,16 @@ fn is_said(path: &str, said: &HashSet<String>) -> bool {
     // The root (`spec`) stands for the whole object and says nothing about its parts.
     let mut around = path.match_indices(['.', '[']).skip(1).map(|(end, _)| &path[..end]);
     said.contains(path) || around.any(|around| said.contains(around))
+}
+
+/// Whether a kind looks after a place itself.
+fn is_left(kind: &str, path: &str) -> bool {
+    let mut shape = String::with_capacity(path.len());
+    for (index, part) in path.split('[').enumerate() {
+        let after_place = part.split_once(']').map_or(part, |(_, after)| after);
+        shape.push_str(if index == 0 { part } else { after_place });
+    }
+    LEFT_TO_KINDS.iter().any(|(own, end)| (own.is_empty() || *own == kind) && shape.ends_with(end))
 }
 
 /// Texts that must be there and may be empty.
@@ -180,6 +210,17 @@ mod tests {
         }
         for path in ["spec.selector", "spec.strategyType", "spec.ports[1].name", "spec.ports[0]"] {
             assert!(!is_said(path, &said), "{path}");
+        }
+        for (kind, path) in [
+            ("Pod", "spec.initContainers[1].volumeMounts[0].mountPropagation"),
+            ("Deployment", "spec.template.spec.volumes[0].downwardAPI.items[3].path"),
+            ("Node", "spec.taints[0].effect"),
+            ("EndpointSlice", "endpoints[0].hints.forZones[1].name"),
+        ] {
+            assert!(is_left(kind, path), "{path}");
+        }
+        for (kind, path) in [("Deployment", "spec.selector"), ("Pod", "spec.volumes[0].name"), ("Pod", "")] {
+            assert!(!is_left(kind, path), "{path}");
         }
         assert!(may_be_empty("spec.containers[0].livenessProbe.httpGet.httpHeaders[0].value"));
         assert!(!may_be_empty("spec.containers[0].env[0].value"));

@@ -99,6 +99,11 @@ impl ResourceDefinition {
         GroupKind { group: self.group.clone(), kind: self.kind.clone() }
     }
 
+    /// The kind as refusals of invalid objects name it: that of the stored form, which two groups may share (events).
+    pub fn error_kind(&self) -> GroupKind {
+        GroupKind { group: self.storage.group.clone(), kind: self.kind.clone() }
+    }
+
     pub fn version(&self, name: &str) -> Option<usize> {
         self.versions.iter().position(|version| version.name == name)
     }

@@ -263,17 +263,22 @@ fn grace_seconds(target: &Target, old: &Value, options: &DeleteOptions) -> i64 {
 }
 
 fn check_preconditions(target: &Target, options: &DeleteOptions, old: &Value) -> Result<(), Status> {
-    let rows =
-        [("UID", "uid", &options.uid), ("ResourceVersion", "resourceVersion", &options.resource_version)];
-    for (label, field, wanted) in rows {
+    let rows = [
+        ("UID", "uid", &options.uid, "deleted and then recreated"),
+        ("ResourceVersion", "resourceVersion", &options.resource_version, "modified"),
+    ];
+    for (label, field, wanted, perhaps) in rows {
         let own = old.str_at(&["metadata", field]).unwrap_or_default();
         if let Some(wanted) = wanted
             && wanted != own
         {
             let why = format!(
-                "Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {own}"
+                "the {label} in the precondition ({wanted}) does not match the {label} in record ({own}). The object might have been {perhaps}"
             );
-            return Err(Status::conflict(&target.definition.group_resource(), &target.name, &why));
+            // Upstream names the kind where other conflicts name the resource.
+            let kind = target.definition.error_kind();
+            let kind = GroupResource { group: kind.group, resource: kind.kind };
+            return Err(Status::conflict(&kind, &target.name, &why));
         }
     }
     Ok(())

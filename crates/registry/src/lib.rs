@@ -29,6 +29,7 @@ mod metadata;
 mod resources;
 mod reviews;
 mod scale;
+mod upstream_key;
 
 pub use context::{Query, RequestContext};
 pub use definition::{ResourceDefinition, Target};

@@ -1,10 +1,10 @@
 //! Object metadata: what clients may say, what the server fills in, what may never change.
 
 use polder_model::names::{
-    dns_1035_label_problem, dns_label_problem, dns_subdomain_problem, label_value_problem,
-    path_segment_problem, qualified_name_problem,
+    dns_1035_label_problems, dns_label_problems, dns_subdomain_problems, label_value_problems,
+    path_segment_problem, qualified_name_problems,
 };
-use polder_model::{FieldError, FieldPath, Object, SmolStr, Status, Value, format_smolstr};
+use polder_model::{FieldError, FieldErrorKind, FieldPath, Object, SmolStr, Status, Value, format_smolstr};
 
 use crate::behavior::NameRule;
 use crate::definition::Target;
@@ -18,6 +18,17 @@ const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 const GENERATED_PREFIX_LEN_MAX: usize = 58;
 /// No vowels and no look-alikes: a generated name spells nothing.
 const GENERATED_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// Finalizers that need no domain.
+pub(crate) const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+/// Groups whose kinds take finalizers of any name, as custom resources do.
+const FREE_FINALIZERS: [&str; 5] = [
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+];
 
 /// What the server sets on a new object, whatever the client sent.
 pub(crate) fn prepare_create(
@@ -92,7 +103,6 @@ pub(crate) fn keep_identity(new: &mut Value, old: &Value) {
         "deletionTimestamp",
         "deletionGracePeriodSeconds",
         "generation",
-        "generateName",
         "resourceVersion",
     ] {
         match old.get(field) {
@@ -110,16 +120,19 @@ pub(crate) fn validate(object: &Value, old: Option<&Value>, target: &Target, err
     let name = metadata.str("name").unwrap_or_default();
     if name.is_empty() {
         errors.push(FieldError::required(root.member("name"), "name or generateName is required"));
-    } else if old.is_none()
-        && let Some(problem) = name_problem(target.definition.behavior.names, name)
-    {
-        errors.push(FieldError::invalid(root.member("name"), name, problem));
+    } else if old.is_none() {
+        let problems = name_problems(target.definition.behavior.names, name);
+        errors.extend(problems.map(|problem| FieldError::invalid(root.member("name"), name, problem)));
     }
     validate_labels(metadata.get("labels"), &root.member("labels"), errors);
     validate_annotations(metadata.get("annotations"), errors);
-    validate_finalizers(metadata, old, errors);
     validate_owners(metadata.get("ownerReferences"), errors);
+    validate_finalizers(metadata, old, has_free_finalizers(target), errors);
     if let Some(old) = old {
+        let prefix = metadata.str("generateName").unwrap_or_default();
+        if let Some(problem) = path_segment_problem(prefix) {
+            errors.push(FieldError::invalid(root.member("generateName"), prefix, problem));
+        }
         for field in ["name", "namespace"] {
             let (before, after) = (old.str_at(&["metadata", field]), metadata.str(field));
             if before != after {
@@ -130,14 +143,27 @@ pub(crate) fn validate(object: &Value, old: Option<&Value>, target: &Target, err
     }
 }
 
-/// What is wrong with an object's name.
-pub(crate) fn name_problem(rule: NameRule, name: &str) -> Option<&'static str> {
-    match rule {
-        NameRule::Subdomain => dns_subdomain_problem(name),
-        NameRule::Label => dns_label_problem(name),
-        NameRule::Dns1035Label => dns_1035_label_problem(name),
-        NameRule::PathSegment => path_segment_problem(name),
+/// Everything wrong with an object's name.
+fn name_problems(rule: NameRule, name: &str) -> impl Iterator<Item = &'static str> + use<> {
+    // Each rule has at most two things to say.
+    fn two(mut problems: impl Iterator<Item = &'static str>) -> [Option<&'static str>; 2] {
+        [problems.next(), problems.next()]
     }
+    let problems = match rule {
+        NameRule::Subdomain => two(dns_subdomain_problems(name)),
+        NameRule::Label => two(dns_label_problems(name)),
+        NameRule::Dns1035Label => two(dns_1035_label_problems(name)),
+        NameRule::PathSegment => [path_segment_problem(name), None],
+    };
+    problems.into_iter().flatten()
+}
+
+/// Whether finalizers of a kind may lack a domain.
+fn has_free_finalizers(target: &Target) -> bool {
+    let definition = &target.definition;
+    definition.is_custom()
+        || FREE_FINALIZERS.contains(&definition.group.as_str())
+        || (definition.group.is_empty() && definition.plural == "events")
 }
 
 /// Checks a map of labels wherever it stands.
@@ -147,13 +173,10 @@ pub(crate) fn validate_labels(labels: Option<&Value>, path: &FieldPath<'_>, erro
         if errors.len() >= ERRORS_MAX {
             return;
         }
-        if let Some(problem) = qualified_name_problem(key) {
-            errors.push(FieldError::invalid(path, key, problem));
-        }
+        let problems = qualified_name_problems(key).into_iter();
+        errors.extend(problems.map(|problem| FieldError::invalid(path, key, problem)));
         let value = value.as_str().unwrap_or_default();
-        if let Some(problem) = label_value_problem(value) {
-            errors.push(FieldError::invalid(path, value, problem));
-        }
+        errors.extend(label_value_problems(value).map(|problem| FieldError::invalid(path, value, problem)));
     }
 }
 
@@ -163,10 +186,9 @@ fn validate_annotations(annotations: Option<&Value>, errors: &mut Vec<FieldError
     let path = root.member("annotations");
     let mut bytes = 0;
     for (key, value) in annotations.iter() {
-        if errors.len() < ERRORS_MAX
-            && let Some(problem) = qualified_name_problem(&key.to_lowercase())
-        {
-            errors.push(FieldError::invalid(path, key, problem));
+        if errors.len() < ERRORS_MAX {
+            let problems = qualified_name_problems(&key.to_lowercase()).into_iter();
+            errors.extend(problems.map(|problem| FieldError::invalid(path, key, problem)));
         }
         bytes += key.len() + value.as_str().map_or(0, str::len);
     }
@@ -175,19 +197,33 @@ fn validate_annotations(annotations: Option<&Value>, errors: &mut Vec<FieldError
     }
 }
 
-fn validate_finalizers(metadata: &Object, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+fn validate_finalizers(metadata: &Object, old: Option<&Value>, free: bool, errors: &mut Vec<FieldError>) {
     let root = FieldPath::root("metadata");
     let path = root.member("finalizers");
     let finalizers = metadata.get("finalizers").and_then(Value::as_array).unwrap_or_default();
     for finalizer in finalizers.iter().take(FINALIZERS_MAX) {
-        let text = finalizer.as_str().unwrap_or_default();
-        if let Some(problem) = qualified_name_problem(text) {
-            errors.push(FieldError::invalid(path, text, problem));
+        if errors.len() >= ERRORS_MAX {
+            break;
         }
+        let text = finalizer.as_str().unwrap_or_default();
+        let problems = qualified_name_problems(text).into_iter();
+        errors.extend(problems.map(|problem| FieldError::invalid(path, text, problem)));
     }
     if finalizers.len() > FINALIZERS_MAX {
         errors.push(FieldError::too_many(path, finalizers.len(), FINALIZERS_MAX));
         return;
+    }
+    let has = |name: &str| finalizers.iter().any(|one| one.as_str() == Some(name));
+    if has("orphan") && has("foregroundDeletion") {
+        let why = "finalizer orphan and foregroundDeletion cannot be both set";
+        errors.push(FieldError::invalid(path, finalizers.to_vec(), why));
+    }
+    for (index, finalizer) in finalizers.iter().enumerate().filter(|_| !free) {
+        let text = finalizer.as_str().unwrap_or_default();
+        if errors.len() < ERRORS_MAX && !text.contains('/') && !STANDARD_FINALIZERS.contains(&text) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(path.index(index), text, why));
+        }
     }
     let Some(old) = old else { return };
     if old.at(&["metadata", "deletionTimestamp"]).is_some() {
@@ -212,11 +248,12 @@ fn validate_owners(owners: Option<&Value>, errors: &mut Vec<FieldError>) {
     let root = FieldPath::root("metadata");
     let path = root.member("ownerReferences");
     let mut controller: Option<SmolStr> = None;
-    for (index, owner) in owners.iter().enumerate() {
+    let mut shown: Option<String> = None;
+    for owner in owners {
         if errors.len() >= ERRORS_MAX {
             return;
         }
-        let place = path.index(index);
+        // Upstream does not say which of them is wrong.
         for (field, text) in [
             ("apiVersion", "version must not be empty"),
             ("kind", "must not be empty"),
@@ -224,25 +261,44 @@ fn validate_owners(owners: Option<&Value>, errors: &mut Vec<FieldError>) {
             ("uid", "must not be empty"),
         ] {
             if owner.str_at(&[field]).is_none_or(str::is_empty) {
-                errors.push(FieldError::invalid(place.member(field), "", text));
+                errors.push(FieldError::invalid(path.member(field), "", text));
             }
         }
         if owner.get("controller").and_then(Value::as_bool) == Some(true) {
             let (kind, name) = (owner.str_at(&["kind"]), owner.str_at(&["name"]));
             let this = format_smolstr!("{}/{}", kind.unwrap_or_default(), name.unwrap_or_default());
             if let Some(first) = &controller {
-                errors.push(FieldError::invalid(
-                    path,
-                    "...",
-                    format!(
-                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
-                    ),
-                ));
+                let shown = shown.get_or_insert_with(|| shown_owners(owners));
+                let detail = format!(
+                    "{shown}: Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                );
+                let (kind, path) = (FieldErrorKind::Invalid, path.to_string());
+                errors.push(FieldError { kind, path, value: None, detail });
             } else {
                 controller = Some(this);
             }
         }
     }
+}
+
+/// Owner references as texts show them: their members in upstream's order, and a long list not at all.
+fn shown_owners(owners: &[Value]) -> String {
+    const MEMBERS: [&str; 6] = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    const BYTES_MAX: usize = 4096;
+    let mut text = String::from("[");
+    for (index, owner) in owners.iter().enumerate() {
+        let members = MEMBERS.iter().filter_map(|key| {
+            let value = owner.get(key).filter(|value| !value.is_null())?;
+            Some(format!("\"{key}\":{value}"))
+        });
+        let comma = if index > 0 { "," } else { "" };
+        text.push_str(&format!("{comma}{{{}}}", members.collect::<Vec<_>>().join(",")));
+        if text.len() > BYTES_MAX {
+            return "\"...\"".into();
+        }
+    }
+    text.push(']');
+    text
 }
 
 /// The metadata of an object, made if it is missing.

@@ -6,6 +6,7 @@ use polder_model::{FieldError, GroupResource, Object, Reason, SmolStr, Status, V
 use polder_store::{Change, CommitError, Expect, Key, ObjectName, PlaneChange, Record, StoredObject, Write};
 use std::sync::Arc;
 
+use crate::behavior::Occasion;
 use crate::context::{RequestContext, WriteOptions};
 use crate::decode::{self, Document};
 use crate::definition::{Origin, Target};
@@ -13,6 +14,7 @@ use crate::finalize::is_marked;
 use crate::metadata;
 use crate::registry::{Answered, ObjectAnswer, Registry, convert, needs_conversion};
 use crate::status::{commit_failed, read_failed};
+use crate::upstream_key::upstream_key;
 use crate::{custom, planes, scale};
 
 /// How often a write without a resource version starts over before the client is told.
@@ -66,15 +68,18 @@ impl Registry {
         mut value: Value,
         options: &WriteOptions,
     ) -> Result<ObjectAnswer, Status> {
-        metadata::prepare_create(&mut value, target, &self.now(), uuid::Uuid::new_v4())?;
-        if target.served().subresource("status").is_some() {
+        let behavior = target.definition.behavior;
+        let now = self.now();
+        metadata::prepare_create(&mut value, target, &now, uuid::Uuid::new_v4())?;
+        if target.served().subresource("status").is_some() && !behavior.status_on_create {
             remove(&mut value, "status");
             if target.definition.is_custom() {
                 // What the client may not set still has its default.
                 decode::default(target, &mut value)?;
             }
         }
-        (target.definition.behavior.prepare_create)(&mut value);
+        (behavior.prepare_create)(&mut value);
+        (behavior.sign)(&mut value, &Occasion { user: &context.user, now: &now, part: "" });
         let _turn = custom::turn(self, context, target).await;
         let mut attempt = 0;
         loop {
@@ -90,8 +95,8 @@ impl Registry {
             match outcome {
                 Err(CreateError::Exists) if generated && attempt < GENERATED_NAMES_MAX => {}
                 Err(CreateError::Exists) => {
-                    let status = Status::already_exists(&target.definition.group_resource(), &name);
-                    return Err(if generated { status.with_retry_after(1) } else { status });
+                    let prefix = value.str_at(&["metadata", "generateName"]).unwrap_or_default();
+                    return Err(self.exists(context, &target, !prefix.is_empty()).await);
                 }
                 Err(CreateError::HolderChanged) if attempt < ATTEMPTS_MAX => {}
                 Err(CreateError::HolderChanged) => {
@@ -101,6 +106,21 @@ impl Registry {
                 Ok(body) => return Ok(ObjectAnswer { body, created: true }),
             }
         }
+    }
+
+    /// Says that an object is there already, and if it will not be for long.
+    async fn exists(&self, context: &RequestContext, target: &Target, prefixed: bool) -> Status {
+        let mut status = Status::already_exists(&target.definition.group_resource(), &target.name);
+        if prefixed {
+            status.message.push_str(", the server was not able to generate a unique name for the object");
+            status = status.with_retry_after(1);
+        }
+        if let Ok(Some(found)) = self.find(context, target).await
+            && is_marked(&found.record)
+        {
+            status.message.insert_str(0, "object is being deleted: ");
+        }
+        status
     }
 
     /// One try to store a new object.
@@ -221,6 +241,7 @@ impl Registry {
             attempt += 1;
             let last = attempt >= ATTEMPTS_MAX;
             if self.find(context, target).await?.is_none() {
+                check_missing_uid(target, &value)?;
                 self.authorize(context, "create", target).await?;
                 let mut new = value.clone();
                 remove_at(&mut new, &["metadata", "resourceVersion"]);
@@ -290,10 +311,18 @@ impl Registry {
         let resource = target.definition.group_resource();
         let _turn = custom::turn(self, context, target).await;
         for _ in 0..ATTEMPTS_MAX {
-            let stored = self.must_find(context, target).await?;
+            let Some(stored) = self.find(context, target).await? else {
+                if let Source::Put(value) = &source {
+                    check_missing_uid(target, value)?;
+                }
+                return Err(Status::not_found(&resource, &target.name));
+            };
             let old = self.to_client(context, target, &stored)?;
             let mut new = match &source {
-                Source::Put(value) => value.clone(),
+                Source::Put(value) => {
+                    check_uid(target, value, &old)?;
+                    value.clone()
+                }
                 Source::Patch(kind, patch, duplicates) => {
                     let mut new = apply_patch(target, *kind, patch, old.clone())?;
                     check_same_object(&new, &old)?;
@@ -307,7 +336,7 @@ impl Registry {
                 (Source::Put(_), "" | "0") if !target.definition.behavior.unconditional_update => {
                     let error =
                         FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
-                    return Err(Status::invalid(&target.definition.group_kind(), &target.name, &[error]));
+                    return Err(Status::invalid(&target.definition.error_kind(), &target.name, &[error]));
                 }
                 (_, "" | "0") => false,
                 (_, sent) if sent != current.to_string() => {
@@ -317,8 +346,8 @@ impl Registry {
                 (Source::Put(_), _) => true,
                 (Source::Patch(_, patch, _), _) => patch.at(&["metadata", "resourceVersion"]).is_some(),
             };
-            check_uid(target, &new, &old)?;
-            self.merge(target, &mut new, &old);
+            check_same_uid(target, &new, &old)?;
+            self.merge(context, target, &mut new, &old);
             custom::prepare(self, context, target, &mut new, Some(&old)).await?;
             self.validate(context, target, &new, Some(&old))?;
             if let Some(body) = self.store_changed(context, target, new, &old, &stored, options).await? {
@@ -332,7 +361,7 @@ impl Registry {
     }
 
     /// Puts back what this request may not change: identity, and the half of the object that the other endpoint owns.
-    fn merge(&self, target: &Target, new: &mut Value, old: &Value) {
+    fn merge(&self, context: &RequestContext, target: &Target, new: &mut Value, old: &Value) {
         metadata::keep_identity(new, old);
         let definition = &target.definition;
         match target.subresource.as_str() {
@@ -355,6 +384,9 @@ impl Registry {
                     _ => copy_member(&mut merged, new, "status"),
                 }
                 *new = merged;
+                let (user, now) = (&context.user, self.now());
+                let occasion = Occasion { user, now: &now, part: subresource };
+                (definition.behavior.prepare_part)(new, old, &occasion);
             }
         }
         let counts = definition.behavior.generation || definition.is_custom();
@@ -377,6 +409,7 @@ impl Registry {
         match (target.subresource.as_str(), old) {
             ("", _) => (behavior.validate)(new, old, &mut errors),
             ("status", Some(old)) => (behavior.validate_status)(new, old, &mut errors),
+            (part, Some(old)) => (behavior.validate_part)(part, new, old, &mut errors),
             _ => {}
         }
         decode::validate_schema(target, new, &mut errors);
@@ -385,7 +418,7 @@ impl Registry {
             warnings.into_iter().for_each(|warning| context.warn(warning));
             return Ok(());
         }
-        Err(Status::invalid(&target.definition.group_kind(), &target.name, &errors))
+        Err(Status::invalid(&target.definition.error_kind(), &target.name, &errors))
     }
 
     /// One try to replace an object. `None` when somebody else was faster.
@@ -563,14 +596,46 @@ fn check_same_object(new: &Value, old: &Value) -> Result<(), Status> {
     Ok(())
 }
 
+/// A uid in a whole object says which object is meant.
 fn check_uid(target: &Target, new: &Value, old: &Value) -> Result<(), Status> {
-    let sent = new.str_at(&["metadata", "uid"]).unwrap_or_default();
-    let own = old.str_at(&["metadata", "uid"]).unwrap_or_default();
-    if sent.is_empty() || sent == own {
-        return Ok(());
+    match (uid(new), uid(old)) {
+        ("", _) => Ok(()),
+        (sent, own) if sent == own => Ok(()),
+        (sent, own) => Err(another_object(target, sent, own)),
     }
-    let why = format!("Precondition failed: UID in precondition: {sent}, UID in object meta: {own}");
-    Err(Status::conflict(&target.definition.group_resource(), &target.name, &why))
+}
+
+/// In a patch a uid would be a change, and it does not change.
+fn check_same_uid(target: &Target, new: &Value, old: &Value) -> Result<(), Status> {
+    match uid(new) {
+        "" => Ok(()),
+        sent if sent == uid(old) => Ok(()),
+        sent => {
+            let error = FieldError::invalid("metadata.uid", sent, "field is immutable");
+            Err(Status::invalid(&target.definition.error_kind(), &target.name, &[error]))
+        }
+    }
+}
+
+/// Who means a certain object is told that it is another one, even when there is none.
+fn check_missing_uid(target: &Target, value: &Value) -> Result<(), Status> {
+    match uid(value) {
+        "" => Ok(()),
+        sent => Err(another_object(target, sent, "")),
+    }
+}
+
+fn uid(value: &Value) -> &str {
+    value.str_at(&["metadata", "uid"]).unwrap_or_default()
+}
+
+fn another_object(target: &Target, sent: &str, own: &str) -> Status {
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
+         UID in precondition: {sent}, UID in object meta: {own}",
+        upstream_key(target)
+    );
+    Status::conflict(&target.definition.group_resource(), &target.name, &why)
 }
 
 /// An object in the form it is stored in; copied only when that differs from the client's.

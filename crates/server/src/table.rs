@@ -34,12 +34,16 @@ pub(crate) fn row(
 ) -> Value {
     let mut row = Object::new();
     row.insert("cells", cells(target, object, print));
-    let object = match include {
+    let shown = match include {
         IncludeObject::None => Value::Null,
         IncludeObject::Metadata => partial(object, v1beta1),
         IncludeObject::Object => object.clone(),
     };
-    row.insert("object", object);
+    let conditions = (target.definition.behavior.row_conditions)(object);
+    if !conditions.is_empty() {
+        row.insert("conditions", conditions);
+    }
+    row.insert("object", shown);
     Value::Object(row)
 }
 

@@ -6,7 +6,7 @@ use smol_str::SmolStr;
 
 use super::{SelectorError, checked_len};
 use crate::field::{self, FieldError};
-use crate::names::{label_value_problem, qualified_name_problem};
+use crate::names::{label_value_problems, qualified_name_problems};
 use crate::{FieldPath, Value};
 
 /// All requirements must hold; none means everything.
@@ -113,11 +113,17 @@ impl LabelSelector {
     }
 }
 
+/// All that is wrong with a key, as one text.
+fn key_problem(key: &str) -> Option<String> {
+    let problems = qualified_name_problems(key);
+    (!problems.is_empty()).then(|| problems.join("; "))
+}
+
 impl LabelRequirement {
     /// Checks what upstream checks, with its texts.
     fn new(key: &str, operator: LabelOperator, values: Vec<SmolStr>) -> Result<LabelRequirement, String> {
         let mut errors = Vec::new();
-        if let Some(problem) = qualified_name_problem(key) {
+        if let Some(problem) = key_problem(key) {
             errors.push(FieldError::invalid("key", key, problem));
         }
         let shown = || match values.as_slice() {
@@ -150,7 +156,9 @@ impl LabelRequirement {
             _ => {}
         }
         for (index, value) in values.iter().enumerate() {
-            if let Some(problem) = label_value_problem(value) {
+            let problems: Vec<&str> = label_value_problems(value).collect();
+            if !problems.is_empty() {
+                let problem = problems.join("; ");
                 errors.push(FieldError::invalid(path.index(index).key(key), value, problem));
             }
         }
@@ -308,7 +316,7 @@ impl<'a> Parser<'a> {
         let Token::Word(key) = token else {
             return Err(format!("found '{}', expected: identifier", token.text()));
         };
-        if let Some(problem) = qualified_name_problem(key) {
+        if let Some(problem) = key_problem(key) {
             return Err(FieldError::invalid("<nil>", key, problem).to_string());
         }
         if negated {

@@ -9,8 +9,8 @@ type Row = (&'static str, Result<&'static str, &'static str>);
 /// Long texts of names are taken from `names`.
 fn check((text, expected): Row, found: Result<LabelSelector, SelectorError>) {
     let names = |text: &str| {
-        let name = qualified_name_problem("a b").unwrap();
-        let value = label_value_problem("a b").unwrap();
+        let name = key_problem("a b").unwrap();
+        let value = label_value_problems("a b").next().unwrap();
         let subdomain = crate::names::dns_subdomain_problem("A").unwrap();
         text.replace("{name}", &name).replace("{value}", value).replace("{subdomain}", subdomain)
     };

@@ -195,3 +195,22 @@ fn untaken_lists_are_in_flight() {
         }
     }
 }
+
+/// Rows of finished pods say so: clients show them apart.
+#[test]
+fn rows_say_what_is_finished() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    acme.post(pods, &pod).expect(201);
+    let conditions = || {
+        let table = acme.must("GET", pods, &[("Accept", TABLE)], b"").expect(200).json();
+        table["rows"][0]["conditions"].clone()
+    };
+    assert_eq!(conditions(), Value::Null);
+    acme.patch(&format!("{pods}/p/status"), "merge", &json!({"status": {"phase": "Failed"}})).expect(200);
+    let failed =
+        json!([{"type": "Completed", "status": "True", "reason": "Failed", "message": "The pod failed."}]);
+    assert_eq!(conditions(), failed);
+}

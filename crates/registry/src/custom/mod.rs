@@ -99,7 +99,7 @@ pub(crate) async fn prepare(
     }
     let refuse = |problems: &[FieldError]| match problems {
         [] => Ok(()),
-        _ => Err(Status::invalid(&target.definition.group_kind(), &target.name, problems)),
+        _ => Err(Status::invalid(&target.definition.error_kind(), &target.name, problems)),
     };
     if target.subresource == "status" {
         return refuse(&crd_status_problems(crd));

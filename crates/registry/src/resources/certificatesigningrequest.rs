@@ -1,7 +1,8 @@
 //! Certificate signing requests: somebody wants a certificate from a signer.
 //!
-//! Who asked is written by the registry, which knows the user; clients cannot say it. The PEM armor is checked here, the
-//! request inside it by the signer.
+//! Who asked is written here from the request itself; clients cannot say it. Approvers give their verdict through one
+//! subresource and signers their certificate through another, and neither does the other's work. The PEM armor is
+//! checked here, what is inside it by the signer.
 
 use std::collections::HashSet;
 
@@ -9,20 +10,23 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use polder_machinery::age::human_duration;
 use polder_model::names::{dns_label_problem, dns_subdomain_problem};
-use polder_model::{FieldError, FieldPath, Value, json};
+use polder_model::{FieldError, FieldPath, Object, SmolStr, Value, json};
 
 use super::blank_status;
 use super::cells;
 use super::checks::{Errors, each, same, text};
-use crate::behavior::{Behavior, Column, NameRule, Print, Selectable};
+use crate::behavior::{Behavior, Column, NameRule, Occasion, Print, Selectable};
 
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 const EXPIRATION_MIN: i64 = 600;
 const DOMAIN_LEN_MAX: usize = 253;
 const PATH_LEN_MAX: usize = 253 + 63 + 1;
 
-/// What only the registry may write into the spec.
-pub(crate) const REQUESTER: [&str; 4] = ["username", "uid", "groups", "extra"];
+/// Judgments on a request: given once, and only in the positive.
+const VERDICTS: [&str; 3] = ["Approved", "Denied", "Failed"];
+
+/// What only the server may write into the spec.
+const REQUESTER: [&str; 4] = ["username", "uid", "groups", "extra"];
 
 const USAGES: [&str; 23] = [
     "any",
@@ -71,6 +75,7 @@ pub(super) const CERTIFICATE_SIGNING_REQUEST: Behavior = Behavior {
         object.remove_at(&["status"]);
         blank_status::set(object, json!({}));
     },
+    sign,
     prepare_update: |new, old| {
         for key in ["spec", "status"] {
             match old.get(key) {
@@ -81,10 +86,65 @@ pub(super) const CERTIFICATE_SIGNING_REQUEST: Behavior = Behavior {
             }
         }
     },
-    validate_status,
+    prepare_part,
+    validate_status: |new, old, errors| validate_change("status", new, old, errors),
+    validate_part: validate_change,
     validate,
     ..Behavior::PLAIN
 };
+
+/// Notes who asks, for approvers and signers to judge.
+fn sign(request: &mut Value, occasion: &Occasion<'_>) {
+    if request.as_object().is_none() {
+        return;
+    }
+    let user = occasion.user;
+    let list = |texts: &[SmolStr]| Value::Array(texts.iter().map(Value::from).collect());
+    let extra: Object = user.extra.iter().map(|(key, values)| (key.clone(), list(values))).collect();
+    let members = [
+        ("username", Value::from(&user.name), user.name.is_empty()),
+        ("uid", Value::from(&user.uid), user.uid.is_empty()),
+        ("groups", list(&user.groups), user.groups.is_empty()),
+        ("extra", Value::Object(extra), user.extra.is_empty()),
+    ];
+    for (key, value, empty) in members {
+        if !empty {
+            request.set_at(&["spec", key], value);
+        }
+    }
+}
+
+/// Verdicts stay as they were given when a signer reports; what is new gets its times.
+fn prepare_part(new: &mut Value, old: &Value, occasion: &Occasion<'_>) {
+    let old_conditions = old.array_at(&["status", "conditions"]);
+    let Some(conditions) = new.at_mut(&["status", "conditions"]).and_then(Value::as_array_mut) else {
+        return;
+    };
+    if occasion.part == "status" {
+        for kind in ["Approved", "Denied"] {
+            let is = |condition: &Value| text(condition, "type") == kind;
+            let given: Vec<&Value> = old_conditions.iter().filter(|one| is(one)).collect();
+            if given.len() == conditions.iter().filter(|one| is(one)).count() {
+                let places = conditions.iter_mut().filter(|one| is(one));
+                places.zip(given).for_each(|(place, given)| place.clone_from(given));
+            }
+        }
+    }
+    for condition in conditions.iter_mut().filter(|condition| condition.as_object().is_some()) {
+        let unset = |key: &str| text(condition, key).is_empty();
+        let (updated, changed) = (unset("lastUpdateTime"), unset("lastTransitionTime"));
+        if updated {
+            condition.set_at(&["lastUpdateTime"], occasion.now);
+        }
+        if changed {
+            let alike =
+                |one: &&Value| ["type", "status"].iter().all(|key| text(one, key) == text(condition, key));
+            let mut times = old_conditions.iter().filter(alike).map(|one| text(one, "lastTransitionTime"));
+            let since = times.find(|time| !time.is_empty()).unwrap_or(occasion.now).to_owned();
+            condition.set_at(&["lastTransitionTime"], since);
+        }
+    }
+}
 
 fn cells(object: &Value, print: &Print) -> Vec<Value> {
     let duration = match object.i64_at(&["spec", "expirationSeconds"]) {
@@ -130,10 +190,9 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     if old.is_none_or(|old| !same(old.get("spec"), new.get("spec"))) {
         validate_spec(spec, errors);
     }
-    let status = new.get("status").unwrap_or(&empty);
-    validate_conditions(status, errors);
-    if let Some(old) = old {
-        validate_kept(new, old, errors);
+    match old {
+        None => validate_conditions(new.get("status").unwrap_or(&empty), errors),
+        Some(old) => validate_change("", new, old, errors),
     }
 }
 
@@ -141,7 +200,8 @@ fn validate_spec(spec: &Value, errors: &mut Errors) {
     let path = FieldPath::root("spec");
     if !is_request(text(spec, "request")) {
         let why = "PEM block type must be CERTIFICATE REQUEST";
-        errors.push(FieldError::invalid(path.member("request"), text(spec, "request"), why));
+        let shown = spec.get("request").cloned().unwrap_or_default();
+        errors.push(FieldError::invalid(path.member("request"), shown, why));
     }
     if spec.array_at(&["usages"]).is_empty() {
         errors.push(FieldError::required(path.member("usages"), ""));
@@ -218,10 +278,6 @@ fn validate_labels(
     }
 }
 
-fn is_verdict(kind: &str) -> bool {
-    matches!(kind, "Approved" | "Denied" | "Failed")
-}
-
 fn validate_conditions(status: &Value, errors: &mut Errors) {
     let path = FieldPath::root("status");
     let mut seen = HashSet::new();
@@ -230,7 +286,8 @@ fn validate_conditions(status: &Value, errors: &mut Errors) {
         if kind.is_empty() {
             errors.push(FieldError::required(at.member("type"), ""));
         }
-        let supported: &[&str] = if is_verdict(kind) { &["True"] } else { &["False", "True", "Unknown"] };
+        let supported: &[&str] =
+            if VERDICTS.contains(&kind) { &["True"] } else { &["False", "True", "Unknown"] };
         match text(condition, "status") {
             "" => errors.push(FieldError::required(at.member("status"), "")),
             value if !supported.contains(&value) => {
@@ -253,76 +310,82 @@ fn validate_conditions(status: &Value, errors: &mut Errors) {
     });
 }
 
-/// Verdicts and certificates stay once given.
-fn validate_kept(new: &Value, old: &Value, errors: &mut Errors) {
-    let count = |object: &Value, kind: &str| {
-        let conditions = object.array_at(&["status", "conditions"]);
-        conditions.iter().filter(|condition| text(condition, "type") == kind).count()
-    };
-    for kind in ["Approved", "Denied", "Failed"] {
-        if count(new, kind) < count(old, kind) {
-            let why = format!("updates may not remove a condition of type {kind:?}");
-            errors.push(FieldError::forbidden("status.conditions", why));
-        }
-    }
+/// What may change through a part of the object: verdicts through `approval`, the certificate through `status`. Both
+/// stay once given.
+fn validate_change(part: &str, new: &Value, old: &Value, errors: &mut Errors) {
+    validate_conditions(new.get("status").unwrap_or(&Value::Null), errors);
     let certificate =
-        |object: &Value| object.str_at(&["status", "certificate"]).unwrap_or_default().to_owned();
-    if !certificate(old).is_empty() && certificate(old) != certificate(new) {
+        |object: &'_ Value| object.str_at(&["status", "certificate"]).unwrap_or_default().to_owned();
+    let (before, after) = (certificate(old), certificate(new));
+    if before != after
+        && certificate_problem(&before).is_none()
+        && let Some(problem) = certificate_problem(&after)
+    {
+        errors.push(FieldError::invalid("status.certificate", "<certificate data>", problem));
+    }
+    validate_verdicts(part, new, old, errors);
+    if before != after && part != "status" {
+        errors.push(FieldError::forbidden("status.certificate", "updates may not set certificate content"));
+    } else if before != after && !before.is_empty() {
         let why = "updates may not modify existing certificate content";
         errors.push(FieldError::forbidden("status.certificate", why));
     }
 }
 
-/// What a signer reports. Approving is not its business: that has a subresource, and a permission, of its own.
-fn validate_status(new: &Value, old: &Value, errors: &mut Errors) {
-    let path = FieldPath::root("status");
-    each(
-        new.get("status").unwrap_or(&Value::Null),
-        "conditions",
-        &path,
-        errors,
-        |condition, path, errors| {
-            for key in ["type", "status"] {
-                if text(condition, key).is_empty() {
-                    errors.push(FieldError::required(path.member(key), ""));
-                }
-            }
-            let (kind, status) = (text(condition, "type"), text(condition, "status"));
-            if ["Approved", "Denied", "Failed"].contains(&kind) && !["", "True"].contains(&status) {
-                errors.push(FieldError::not_supported(path.member("status"), status, ["True"]));
-            }
-        },
-    );
+fn validate_verdicts(part: &str, new: &Value, old: &Value, errors: &mut Errors) {
     let conditions = |object: &'_ Value, kind: &str| -> Vec<Value> {
         let all = object.array_at(&["status", "conditions"]).iter();
         all.filter(|condition| text(condition, "type") == kind).cloned().collect()
     };
-    let path = path.member("conditions");
-    for kind in ["Approved", "Denied", "Failed"] {
+    let mut refuse = |verb: &str, kind: &str| {
+        let why = format!("updates may not {verb} a condition of type {kind:?}");
+        errors.push(FieldError::forbidden("status.conditions", why));
+    };
+    for kind in VERDICTS {
+        if conditions(new, kind).len() < conditions(old, kind).len() {
+            refuse("remove", kind);
+        }
+    }
+    for kind in ["Approved", "Denied"].into_iter().filter(|_| part != "approval") {
         let (before, after) = (conditions(old, kind), conditions(new, kind));
-        let verb = if after.len() < before.len() {
-            "remove"
-        } else if kind == "Failed" || before == after {
-            continue;
-        } else if after.len() > before.len() {
-            "add"
-        } else {
-            "modify"
-        };
-        let text = format!("updates may not {verb} a condition of type {kind:?}");
-        errors.push(FieldError::forbidden(path, text));
+        if after.len() > before.len() {
+            refuse("add", kind);
+        } else if after.len() == before.len() && after != before {
+            refuse("modify", kind);
+        }
     }
-    if old.str_at(&["status", "certificate"]).is_some_and(|old| !old.is_empty())
-        && !same(new.at(&["status", "certificate"]), old.at(&["status", "certificate"]))
-    {
-        let text = "updates may not modify existing certificate content";
-        errors.push(FieldError::forbidden("status.certificate", text));
+}
+
+/// What is wrong with base64 text that should hold certificates. None at all is fine: nobody has signed yet.
+fn certificate_problem(encoded: &str) -> Option<String> {
+    const BEGIN: &str = "-----BEGIN ";
+    if encoded.is_empty() {
+        return None;
     }
+    let bytes = STANDARD.decode(encoded).unwrap_or_default();
+    let mut rest = std::str::from_utf8(&bytes).unwrap_or_default();
+    let mut blocks = 0;
+    while let Some((_, after)) = rest.split_once(BEGIN) {
+        // What does not end is no block.
+        let Some((kind, body)) = after.split_once("-----") else { break };
+        let Some((body, after)) = body.split_once(&format!("-----END {kind}-----")) else { break };
+        if kind != "CERTIFICATE" {
+            return Some(format!("only CERTIFICATE PEM blocks are allowed, found {kind:?}"));
+        }
+        if body.contains(':') {
+            return Some("no PEM block headers are permitted".into());
+        }
+        blocks += 1;
+        rest = after;
+    }
+    (blocks == 0).then(|| "must contain at least one CERTIFICATE PEM block".into())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::{check, check_cells, check_update, parse};
+    use polder_auth::UserInfo;
+
+    use super::super::rows::{NOON, check, check_cells, parse, updates_part};
     use super::*;
 
     fn request() -> String {
@@ -346,7 +409,7 @@ mod tests {
                 (
                     "{}",
                     &[
-                        r#"spec.request: Invalid value: "": PEM block type must be CERTIFICATE REQUEST"#,
+                        r#"spec.request: Invalid value: null: PEM block type must be CERTIFICATE REQUEST"#,
                         "spec.usages: Required value",
                         "spec.signerName: Required value",
                     ],
@@ -395,39 +458,25 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_stay() {
-        let approved =
-            r#"{"status":{"conditions":[{"type":"Approved","status":"True"}],"certificate":"YQ=="}}"#;
-        check_update(
-            &CERTIFICATE_SIGNING_REQUEST,
-            &[
-                (approved, approved, &[]),
-                (
-                    approved,
-                    r#"{"status":{"certificate":"Yg=="}}"#,
-                    &[
-                        r#"status.conditions: Forbidden: updates may not remove a condition of type "Approved""#,
-                        "status.certificate: Forbidden: updates may not modify existing certificate content",
-                    ],
-                ),
-                (
-                    "{}",
-                    r#"{"status":{"conditions":[{"type":"Approved","status":"False"},{"type":"Denied","status":"True"}]}}"#,
-                    &[
-                        r#"status.conditions[0].status: Unsupported value: "False": supported values: "True""#,
-                        r#"status.conditions: Invalid value: "Denied": Approved and Denied conditions are mutually exclusive"#,
-                    ],
-                ),
-            ],
-        );
-    }
-
-    #[test]
     fn clients_cannot_say_who_asks() {
         let mut object =
             parse(r#"{"spec":{"username":"root","groups":["system:masters"],"signerName":"s"},"status":{}}"#);
         (CERTIFICATE_SIGNING_REQUEST.prepare_create)(&mut object);
         assert_eq!(object.to_string(), r#"{"spec":{"signerName":"s"},"status":{}}"#);
+        let mut user = UserInfo::authenticated("ann", ["dev".into()]);
+        let mut signed = object.clone();
+        let occasion = Occasion { user: &user, now: NOON, part: "" };
+        (CERTIFICATE_SIGNING_REQUEST.sign)(&mut signed, &occasion);
+        let groups = r#""groups":["dev","system:authenticated"]"#;
+        let expected = format!(r#"{{"spec":{{{groups},"signerName":"s","username":"ann"}},"status":{{}}}}"#);
+        assert_eq!(signed.to_string(), expected);
+        user.uid = "7".into();
+        user.extra = vec![("scope".into(), vec!["a".into(), "b".into()])];
+        let mut signed = object.clone();
+        let occasion = Occasion { user: &user, now: NOON, part: "" };
+        (CERTIFICATE_SIGNING_REQUEST.sign)(&mut signed, &occasion);
+        let extra = signed.at(&["spec", "extra"]).unwrap().to_string();
+        assert_eq!((signed.str_at(&["spec", "uid"]), extra.as_str()), (Some("7"), r#"{"scope":["a","b"]}"#));
         let mut changed = parse(r#"{"spec":{"signerName":"t"}}"#);
         (CERTIFICATE_SIGNING_REQUEST.prepare_update)(&mut changed, &object);
         assert_eq!(changed.to_string(), r#"{"spec":{"signerName":"s"},"status":{}}"#);
@@ -450,16 +499,72 @@ mod tests {
         );
     }
 
+    /// A part, the status before and after, and what is said about it.
     #[test]
-    fn signers_do_not_approve() {
-        let rows: &[(&str, &str, &[&str])] = &[
-            ("{}", r#"{"conditions":[{"type":"Failed","status":"True"}]}"#, &[]),
+    fn each_part_has_its_own_writers() {
+        let issued = |pem: &str| format!(r#"{{"certificate":"{}"}}"#, STANDARD.encode(pem));
+        let certificate = issued("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n");
+        let key = issued("-----BEGIN KEY-----\nMIIB\n-----END KEY-----\n");
+        let approved = r#"{"conditions":[{"type":"Approved","status":"True"}]}"#;
+        let set = "status.certificate: Forbidden: updates may not set certificate content";
+        let rows: &[(&str, &str, &str, &[&str])] = &[
+            ("approval", "{}", approved, &[]),
+            ("approval", approved, approved, &[]),
             (
+                "approval",
+                approved,
                 "{}",
-                r#"{"conditions":[{"type":"Approved","status":"True"}]}"#,
+                &[r#"status.conditions: Forbidden: updates may not remove a condition of type "Approved""#],
+            ),
+            (
+                "approval",
+                "{}",
+                r#"{"conditions":[{"type":"Approved","status":"False"},{"type":"Denied","status":"True"}]}"#,
+                &[
+                    r#"status.conditions[0].status: Unsupported value: "False": supported values: "True""#,
+                    r#"status.conditions: Invalid value: "Denied": Approved and Denied conditions are mutually exclusive"#,
+                ],
+            ),
+            (
+                "approval",
+                "{}",
+                r#"{"conditions":[{"type":"","status":""}]}"#,
+                &["status.conditions[0].type: Required value", "status.conditions[0].status: Required value"],
+            ),
+            ("approval", "{}", &certificate, &[set]),
+            ("", "{}", &certificate, &[set]),
+            ("status", "{}", &certificate, &[]),
+            (
+                "status",
+                "{}",
+                r#"{"certificate":"eA=="}"#,
+                &[
+                    r#"status.certificate: Invalid value: "<certificate data>": must contain at least one CERTIFICATE PEM block"#,
+                ],
+            ),
+            (
+                "status",
+                "{}",
+                &key,
+                &[
+                    r#"status.certificate: Invalid value: "<certificate data>": only CERTIFICATE PEM blocks are allowed, found "KEY""#,
+                ],
+            ),
+            (
+                "status",
+                &certificate,
+                "{}",
+                &["status.certificate: Forbidden: updates may not modify existing certificate content"],
+            ),
+            ("status", "{}", r#"{"conditions":[{"type":"Failed","status":"True"}]}"#, &[]),
+            (
+                "status",
+                "{}",
+                approved,
                 &[r#"status.conditions: Forbidden: updates may not add a condition of type "Approved""#],
             ),
             (
+                "status",
                 r#"{"conditions":[{"type":"Denied","status":"True"}],"certificate":"eA=="}"#,
                 r#"{"conditions":[{"type":"Failed","status":"x"}],"certificate":"eB=="}"#,
                 &[
@@ -469,12 +574,38 @@ mod tests {
                 ],
             ),
         ];
-        for (before, after, expected) in rows {
+        for (part, before, after, expected) in rows {
             let object = |status: &str| parse(&format!(r#"{{"status":{status}}}"#));
             let mut errors = Errors::new();
-            (CERTIFICATE_SIGNING_REQUEST.validate_status)(&object(after), &object(before), &mut errors);
+            validate_change(part, &object(after), &object(before), &mut errors);
             let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            assert_eq!(texts, *expected, "{after}");
+            assert_eq!(texts, *expected, "{part} {after}");
+        }
+    }
+
+    #[test]
+    fn verdicts_get_their_times() {
+        let condition = |kind: &str, times: &str| {
+            format!(r#"{{"status":{{"conditions":[{{"status":"True","type":"{kind}"{times}}}]}}}}"#)
+        };
+        let times = |updated: &str, changed: &str| {
+            format!(r#","lastUpdateTime":"{updated}","lastTransitionTime":"{changed}""#)
+        };
+        let old = condition("Approved", &times("a", "b"));
+        let rows = [
+            ("approval", condition("Approved", ""), "{}", condition("Approved", &times(NOON, NOON))),
+            ("approval", condition("Approved", ""), old.as_str(), condition("Approved", &times(NOON, "b"))),
+            (
+                "approval",
+                condition("Approved", &times("c", "d")),
+                old.as_str(),
+                condition("Approved", &times("c", "d")),
+            ),
+            ("status", condition("Approved", &times("c", "d")), old.as_str(), old.clone()),
+            ("status", condition("Failed", ""), old.as_str(), condition("Failed", &times(NOON, NOON))),
+        ];
+        for (part, new, old, after) in rows {
+            updates_part(&CERTIFICATE_SIGNING_REQUEST, part, &new, old, &after);
         }
     }
 }

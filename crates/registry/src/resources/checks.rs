@@ -6,8 +6,8 @@
 use std::net::IpAddr;
 
 use polder_model::names::{
-    dns_label_problem, dns_subdomain_problem, label_value_problem, path_segment_problem,
-    qualified_name_problem,
+    dns_label_problems, dns_subdomain_problem, dns_subdomain_problems, label_value_problems,
+    path_segment_problem, qualified_name_problems,
 };
 use polder_model::{FieldError, FieldPath, Value};
 
@@ -132,13 +132,11 @@ pub(super) fn not_negative(object: &Value, keys: &[&str], path: &FieldPath<'_>, 
 /// Notes what is wrong with a text, if anything.
 pub(super) fn problem(
     value: &str,
-    problem: Option<impl Into<String>>,
+    problems: impl IntoIterator<Item = impl Into<String>>,
     path: &FieldPath<'_>,
     errors: &mut Errors,
 ) {
-    if let Some(problem) = problem {
-        errors.push(FieldError::invalid(path, value, problem));
-    }
+    errors.extend(problems.into_iter().map(|problem| FieldError::invalid(path, value, problem)));
 }
 
 /// A required DNS label.
@@ -150,11 +148,11 @@ pub(super) fn name_label(object: &Value, path: &FieldPath<'_>, errors: &mut Erro
 }
 
 pub(super) fn dns_label(value: &str, path: &FieldPath<'_>, errors: &mut Errors) {
-    problem(value, dns_label_problem(value), path, errors);
+    problem(value, dns_label_problems(value), path, errors);
 }
 
 pub(super) fn dns_subdomain(value: &str, path: &FieldPath<'_>, errors: &mut Errors) {
-    problem(value, dns_subdomain_problem(value), path, errors);
+    problem(value, dns_subdomain_problems(value), path, errors);
 }
 
 pub(super) fn path_segment(value: &str, path: &FieldPath<'_>, errors: &mut Errors) {
@@ -162,7 +160,11 @@ pub(super) fn path_segment(value: &str, path: &FieldPath<'_>, errors: &mut Error
 }
 
 pub(super) fn qualified_name(value: &str, path: &FieldPath<'_>, errors: &mut Errors) {
-    problem(value, qualified_name_problem(value), path, errors);
+    problem(value, qualified_name_problems(value), path, errors);
+}
+
+pub(super) fn label_value(value: &str, path: &FieldPath<'_>, errors: &mut Errors) {
+    problem(value, label_value_problems(value), path, errors);
 }
 
 /// A host name that may start with `*.`.
@@ -196,7 +198,7 @@ pub(super) fn driver_name(name: &str, path: &FieldPath<'_>, errors: &mut Errors)
 }
 
 fn dns_subdomain_folded(name: &str, path: &FieldPath<'_>, errors: &mut Errors) {
-    problem(name, dns_subdomain_problem(&name.to_ascii_lowercase()), path, errors);
+    problem(name, dns_subdomain_problems(&name.to_ascii_lowercase()), path, errors);
 }
 
 pub(super) fn port_problem(port: i64) -> Option<&'static str> {
@@ -243,8 +245,7 @@ pub(super) fn labels(labels: Option<&Value>, path: &FieldPath<'_>, errors: &mut 
             break;
         }
         qualified_name(key, path, errors);
-        let value = value.as_str().unwrap_or_default();
-        problem(value, label_value_problem(value), path, errors);
+        label_value(value.as_str().unwrap_or_default(), path, errors);
     }
 }
 

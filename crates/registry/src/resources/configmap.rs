@@ -40,7 +40,8 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
         }
     }
     if bytes > BYTES_MAX {
-        errors.push(FieldError::too_long("", BYTES_MAX));
+        // The whole object has a path of its own in upstream's texts.
+        errors.push(FieldError::too_long("[]", BYTES_MAX));
     }
 }
 
@@ -104,7 +105,7 @@ mod tests {
             ],
         );
         let large = format!(r#"{{"data":{{"a":"{}"}}}}"#, "x".repeat(BYTES_MAX + 1));
-        refuses(&CONFIGMAPS, &large, None, &["Too long: may not be more than 1048576 bytes"]);
+        refuses(&CONFIGMAPS, &large, None, &["[]: Too long: may not be more than 1048576 bytes"]);
         assert_eq!(
             [decoded_len("YQ=="), decoded_len("YWI="), decoded_len("YWJj"), decoded_len("")],
             [1, 2, 3, 0]

@@ -31,6 +31,13 @@ pub(super) const CSI_DRIVER: Behavior = Behavior {
             object.set_at(&["spec", "volumeLifecycleModes"], json!(["Persistent"]));
         }
     },
+    // A new driver has no generation: the first change of its spec makes one.
+    prepare_update: |new, old| {
+        if !same(new.get("spec"), old.get("spec")) {
+            let generation = old.i64_at(&["metadata", "generation"]).unwrap_or_default();
+            new.set_at(&["metadata", "generation"], generation.saturating_add(1));
+        }
+    },
     validate,
     warnings,
     ..Behavior::PLAIN
@@ -140,7 +147,7 @@ fn validate_tokens(spec: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::{check, check_cells, check_default, check_update};
+    use super::super::rows::{check, check_cells, check_default, check_update, updates};
     use super::*;
 
     const GOOD: &str = r#"{"metadata":{"name":"d"},"spec":{"attachRequired":true,"podInfoOnMount":false,"storageCapacity":false,
@@ -176,6 +183,17 @@ mod tests {
                 ],
             )],
         );
+    }
+
+    #[test]
+    fn changes_are_counted_from_nothing() {
+        let driver = |generation: &str, mount: bool| {
+            format!(r#"{{"metadata":{{{generation}}},"spec":{{"podInfoOnMount":{mount}}}}}"#)
+        };
+        let (none, one, two) = ("", r#""generation":1"#, r#""generation":2"#);
+        updates(&CSI_DRIVER, &driver(none, true), &driver(none, true), &driver(none, true));
+        updates(&CSI_DRIVER, &driver(none, true), &driver(none, false), &driver(one, true));
+        updates(&CSI_DRIVER, &driver(one, false), &driver(one, true), &driver(two, false));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::pod_spec_rules::Surroundings;
 use super::status_rules::Counters;
 use super::workload::INVALID_SELECTOR;
 use super::{cells, checks, label_selector, workload};
-use crate::behavior::{Behavior, Column, Print};
+use crate::behavior::{Behavior, Column, Occasion, Print};
 
 const STATUS: Counters = Counters {
     not_negative: &[
@@ -46,6 +46,8 @@ pub(super) const DEPLOYMENTS: Behavior = Behavior {
     cells,
     default,
     prepare_create: |object| blank_status::set(object, json!({})),
+    prepare_update,
+    prepare_part,
     validate_status: |new, _, errors| STATUS.validate(new, errors),
     validate,
     warnings: workload::warnings,
@@ -72,6 +74,26 @@ fn default(deployment: &mut Value) {
     let amounts = [("maxUnavailable", quarter()), ("maxSurge", quarter())];
     workload::default_rolling_update(deployment, "strategy", &amounts);
     workload::default_template(deployment);
+}
+
+/// Annotations are copied to replica sets, so that a change of them is a change of what is wanted.
+fn prepare_update(new: &mut Value, old: &Value) {
+    let path = ["metadata", "annotations"];
+    if !checks::same(new.at(&path), old.at(&path)) {
+        let generation = old.i64_at(&["metadata", "generation"]).unwrap_or_default();
+        new.set_at(&["metadata", "generation"], generation.saturating_add(1));
+    }
+}
+
+/// Who reports a status does not label.
+fn prepare_part(new: &mut Value, old: &Value, occasion: &Occasion<'_>) {
+    if occasion.part != "status" {
+        return;
+    }
+    match old.at(&["metadata", "labels"]) {
+        Some(labels) => new.set_at(&["metadata", "labels"], labels.clone()),
+        None => drop(new.remove_at(&["metadata", "labels"])),
+    }
 }
 
 fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
@@ -131,7 +153,7 @@ fn validate_strategy(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldE
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::{defaults, prints, refuses};
+    use super::super::rows::{defaults, prints, refuses, updates, updates_part};
     use super::DEPLOYMENTS;
 
     #[test]
@@ -163,6 +185,34 @@ mod tests {
             &DEPLOYMENTS,
             r#"{"spec":{"strategy":{"rollingUpdate":{"maxSurge":1}}}}"#,
             r#"{"spec":{"strategy":{"type":"RollingUpdate","rollingUpdate":{"maxSurge":1,"maxUnavailable":"25%"}}}}"#,
+        );
+    }
+
+    #[test]
+    fn annotations_count_and_reports_do_not_label() {
+        let object = |generation: u8, annotation: &str, label: &str| {
+            format!(
+                r#"{{"metadata":{{"generation":{generation},"annotations":{{"a":"{annotation}"}},"labels":{{"l":"{label}"}}}}}}"#
+            )
+        };
+        updates(&DEPLOYMENTS, &object(3, "y", "z"), &object(3, "x", "x"), &object(4, "y", "z"));
+        updates(&DEPLOYMENTS, &object(3, "x", "z"), &object(3, "x", "x"), &object(3, "x", "z"));
+        let bare = r#"{"metadata":{"generation":3}}"#;
+        let empty = r#"{"metadata":{"annotations":{},"generation":3}}"#;
+        updates(&DEPLOYMENTS, empty, bare, empty);
+        updates_part(
+            &DEPLOYMENTS,
+            "status",
+            &object(3, "y", "z"),
+            &object(3, "x", "x"),
+            &object(3, "y", "x"),
+        );
+        updates_part(
+            &DEPLOYMENTS,
+            "status",
+            r#"{"metadata":{"labels":{"a":"b"}}}"#,
+            "{}",
+            r#"{"metadata":{}}"#,
         );
     }
 

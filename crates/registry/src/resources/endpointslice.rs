@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use polder_model::names::{dns_label_problem, dns_subdomain_problem, label_value_problem};
+use polder_model::names::{dns_label_problem, dns_subdomain_problem, label_value_problems};
 use polder_model::{FieldError, FieldPath, Value};
 
 use super::addresses::{canonical_ip, endpoint_ip, ip};
@@ -147,7 +147,7 @@ fn validate_endpoints(slice: &Value, errors: &mut Errors) {
         }
         if let Some(hints) = some(endpoint, "hints") {
             let path = path.member("hints");
-            validate_hints(hints, "forZones", label_value_problem, &path, errors);
+            validate_hints(hints, "forZones", |zone| label_value_problems(zone).next(), &path, errors);
             validate_hints(hints, "forNodes", dns_subdomain_problem, &path, errors);
         }
     });

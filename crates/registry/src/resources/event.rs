@@ -157,22 +157,24 @@ fn validate_common(event: &Value, reporter: &str, errors: &mut Vec<FieldError>) 
     if old_style {
         return;
     }
-    let mut length = |key: &str, shown: &str, max: usize, required: bool| {
+    let component = checks::text(event, "reportingComponent");
+    if component.is_empty() {
+        errors.push(FieldError::required(reporter, ""));
+    }
+    checks::qualified_name(component, &FieldPath::root(reporter), errors);
+    let mut length = |key: &str, max: usize, required: bool| {
         let text = checks::text(event, key);
         if required && text.is_empty() {
-            errors.push(FieldError::required(shown, ""));
+            errors.push(FieldError::required(key, ""));
         }
         if text.len() > max {
-            errors.push(FieldError::invalid(shown, "", format!("can have at most {max} characters")));
+            errors.push(FieldError::invalid(key, "", format!("can have at most {max} characters")));
         }
     };
-    length("reportingComponent", reporter, usize::MAX, true);
-    length("reportingInstance", "reportingInstance", 128, true);
-    length("action", "action", 128, true);
-    length("reason", "reason", 128, true);
-    length("message", "message", 1024, false);
-    let component = checks::text(event, "reportingComponent");
-    checks::qualified_name(component, &FieldPath::root(reporter), errors);
+    length("reportingInstance", 128, true);
+    length("action", 128, true);
+    length("reason", 128, true);
+    length("message", 1024, false);
 }
 
 /// The newer API checks more. Objects come in either shape.
@@ -315,6 +317,16 @@ mod tests {
             r#"{"metadata":{"namespace":"n"},"regarding":{"namespace":"n"},"eventTime":"2026-01-01T00:00:00.000000Z","type":"Normal","reportingController":"c","reason":"r"}"#,
             None,
             &["reportingInstance: Required value", "action: Required value"],
+        );
+        refuses(
+            &EVENTS_K8S_IO,
+            r#"{"metadata":{"namespace":"n"},"regarding":{"namespace":"n"},"eventTime":"2026-01-01T00:00:00.000000Z","type":"Normal","reportingInstance":"i","action":"a","reason":"r"}"#,
+            None,
+            &[
+                "reportingController: Required value",
+                r#"reportingController: Invalid value: "": name part must be non-empty"#,
+                r#"reportingController: Invalid value: "": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"#,
+            ],
         );
     }
 }

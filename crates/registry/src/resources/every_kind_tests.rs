@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 
-use super::rows::{NOW, parse};
+use polder_auth::UserInfo;
+
+use super::rows::{NOON, NOW, parse};
 use super::*;
-use crate::behavior::Print;
+use crate::behavior::{Occasion, Print};
 
 /// Objects that are nothing like what a kind expects.
 const ODD: [&str; 11] = [
@@ -47,6 +49,15 @@ fn survive(behavior: &Behavior, mut object: Value, old: &Value) {
     (behavior.default)(&mut object);
     (behavior.prepare_create)(&mut object);
     (behavior.prepare_update)(&mut object, old);
+    let user = UserInfo::authenticated("ann", []);
+    for part in ["", "status", "approval"] {
+        let occasion = Occasion { user: &user, now: NOON, part };
+        (behavior.sign)(&mut object.clone(), &occasion);
+        (behavior.prepare_part)(&mut object.clone(), old, &occasion);
+        (behavior.validate_part)(part, &object, old, &mut Vec::new());
+    }
+    (behavior.validate_status)(&object, old, &mut Vec::new());
+    (behavior.row_conditions)(&object);
     (behavior.validate)(&object, None, &mut Vec::new());
     (behavior.validate)(&object, Some(old), &mut Vec::new());
     (behavior.warnings)(&object);

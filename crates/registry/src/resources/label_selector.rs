@@ -2,10 +2,9 @@
 //!
 //! A selector that is missing selects nothing; an empty one selects everything.
 
-use polder_model::names::label_value_problem;
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::checks::{Errors, each, labels, problem, qualified_name, text};
+use super::checks::{Errors, each, label_value, labels, qualified_name, text};
 
 /// Checks syntax; a missing selector is fine here.
 pub(super) fn validate(selector: Option<&Value>, path: &FieldPath<'_>, errors: &mut Errors) {
@@ -33,8 +32,7 @@ fn validate_expression(expression: &Value, path: &FieldPath<'_>, errors: &mut Er
     }
     qualified_name(text(expression, "key"), &path.member("key"), errors);
     each(expression, "values", path, errors, |value, path, errors| {
-        let value = value.as_str().unwrap_or_default();
-        problem(value, label_value_problem(value), path, errors);
+        label_value(value.as_str().unwrap_or_default(), path, errors);
     });
 }
 
@@ -152,6 +150,8 @@ mod tests {
                 "spec.selector.matchLabels",
                 "spec.selector.matchExpressions[0].values",
                 "spec.selector.matchExpressions[1].operator",
+                "spec.selector.matchExpressions[1].key",
+                "spec.selector.matchExpressions[1].key",
                 "spec.selector.matchExpressions[1].key",
                 "spec.selector.matchExpressions[1].values[0]",
             ]

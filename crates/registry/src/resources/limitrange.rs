@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use polder_model::names::qualified_name_problem;
+use polder_model::names::qualified_name_problems;
 use polder_model::quantity::Quantity;
 use polder_model::{FieldError, FieldPath, Object, Value};
 
@@ -150,8 +150,9 @@ fn compare(item: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
 }
 
 fn validate_type(kind: &str, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
-    if let Some(problem) = qualified_name_problem(kind) {
-        errors.push(FieldError::invalid(path, kind, problem));
+    let problems = qualified_name_problems(kind);
+    if !problems.is_empty() {
+        checks::problem(kind, problems, path, errors);
     } else if !kind.contains('/') && !["Pod", "Container", "PersistentVolumeClaim"].contains(&kind) {
         let text = "must be a standard limit type or fully qualified";
         errors.push(FieldError::invalid(path, kind, text));

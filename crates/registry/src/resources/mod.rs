@@ -13,6 +13,7 @@ mod cron;
 mod device_claim;
 mod downward;
 mod env_rules;
+mod go_json;
 mod job_policy;
 mod label_selector;
 mod mount_rules;
@@ -98,7 +99,7 @@ mod validatingwebhookconfiguration;
 mod volumeattachment;
 mod volumeattributesclass;
 
-use polder_model::names::dns_label_problem;
+use polder_model::names::dns_label_problems;
 use polder_model::{GroupResource, Value};
 
 use crate::behavior::Behavior;
@@ -186,11 +187,12 @@ pub(crate) fn schema_json(kind: &str) -> Option<polder_model::Value> {
 /// Names of things that become host names should be DNS labels.
 fn name_warning(object: &Value, used: &str) -> Vec<String> {
     let name = object.str_at(&["metadata", "name"]).unwrap_or_default();
-    match dns_label_problem(name) {
-        None => Vec::new(),
-        Some(_) if name.is_empty() => Vec::new(),
-        Some(problem) => vec![format!(
-            "metadata.name: {used}, which can result in surprising behavior; a DNS label is recommended: [{problem}]"
-        )],
+    let problems: Vec<&str> = dns_label_problems(name).collect();
+    if name.is_empty() || problems.is_empty() {
+        return Vec::new();
     }
+    vec![format!(
+        "metadata.name: {used}, which can result in surprising behavior; a DNS label is recommended: [{}]",
+        problems.join(" ")
+    )]
 }

@@ -4,6 +4,7 @@ use polder_model::{FieldError, FieldPath, Value, json};
 
 use super::{cells, checks};
 use crate::behavior::{Behavior, Column, NameRule, Print, Selectable};
+use crate::metadata::STANDARD_FINALIZERS;
 
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
@@ -63,7 +64,7 @@ fn validate(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
     for finalizer in new.array_at(&["spec", "finalizers"]) {
         let finalizer = finalizer.as_str().unwrap_or_default();
         checks::qualified_name(finalizer, &path, errors);
-        if !finalizer.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&finalizer) {
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
             let text = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(FieldError::invalid(path, finalizer, text));
         }

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use polder_model::names::label_value_problem;
-use polder_model::{FieldError, FieldErrorKind, FieldPath, Object, Value, json};
+use polder_model::{FieldError, FieldErrorKind, FieldPath, Value, json};
 
 use super::blank_status;
 use super::resource_amounts;
@@ -15,6 +14,7 @@ const ROLE_LABEL: &str = "kubernetes.io/role";
 
 pub(super) const NODES: Behavior = Behavior {
     resource: "nodes",
+    status_on_create: true,
     selectable: &[Selectable {
         label: "spec.unschedulable",
         paths: &[&["spec", "unschedulable"]],
@@ -105,6 +105,9 @@ fn default(node: &mut Value) {
 
 fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     taints(new, errors);
+    if old.is_none() {
+        amounts(new, errors);
+    }
     let path = FieldPath::root("spec");
     for (index, cidr) in new.array_at(&["spec", "podCIDRs"]).iter().enumerate() {
         addresses::cidr(cidr.as_str().unwrap_or_default(), &path.member("podCIDRs").index(index), errors);
@@ -141,9 +144,7 @@ fn taints(node: &Value, errors: &mut Vec<FieldError>) {
         let path = path.index(index);
         let [key, value, effect] = ["key", "value", "effect"].map(|member| checks::text(taint, member));
         checks::qualified_name(key, &path.member("key"), errors);
-        if let Some(problem) = label_value_problem(value) {
-            errors.push(FieldError::invalid(path.member("value"), value, problem));
-        }
+        checks::label_value(value, &path.member("value"), errors);
         scheduling_rules::taint_effect(effect, &path.member("effect"), errors);
         if !seen.insert((key, effect)) {
             errors.push(FieldError {
@@ -157,15 +158,19 @@ fn taints(node: &Value, errors: &mut Vec<FieldError>) {
 }
 
 fn validate_status(new: &Value, _: &Value, errors: &mut Vec<FieldError>) {
+    amounts(new, errors);
+    unique_addresses(new, errors);
+}
+
+fn amounts(node: &Value, errors: &mut Vec<FieldError>) {
     let path = FieldPath::root("status");
     for list in ["capacity", "allocatable"] {
         let path = path.member(list);
-        let amounts = new.at(&["status", list]).and_then(Value::as_object);
+        let amounts = node.at(&["status", list]).and_then(Value::as_object);
         for (name, amount) in amounts.into_iter().flat_map(|amounts| amounts.iter()) {
             resource_amounts::validate_amount(name, amount, &path.member(name), errors);
         }
     }
-    unique_addresses(new, errors);
 }
 
 fn unique_addresses(node: &Value, errors: &mut Vec<FieldError>) {
@@ -179,6 +184,7 @@ fn unique_addresses(node: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// Fills in what a node does not say about itself.
 fn prepare_create(node: &mut Value) {
     const UNKNOWN: [&str; 10] = [
         "machineID",
@@ -192,15 +198,23 @@ fn prepare_create(node: &mut Value) {
         "operatingSystem",
         "architecture",
     ];
-    let facts: Object = UNKNOWN.into_iter().map(|key| (key.into(), Value::from(""))).collect();
-    let mut status = json!({"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}});
-    status.set_at(&["nodeInfo"], facts);
-    blank_status::set(node, status);
+    blank_status::set(node, json!({}));
+    let Some(status) = node.at_mut(&["status"]).filter(|status| status.as_object().is_some()) else { return };
+    let ports = ["daemonEndpoints", "kubeletEndpoint", "Port"];
+    for (path, blank) in UNKNOWN
+        .map(|key| (vec!["nodeInfo", key], Value::from("")))
+        .into_iter()
+        .chain([(ports.to_vec(), Value::from(0))])
+    {
+        if status.at(&path).is_none_or(Value::is_null) {
+            status.set_at(&path, blank);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::{defaults, prints, refuses};
+    use super::super::rows::{creates, defaults, prints, refuses};
     use super::NODES;
 
     #[test]
@@ -241,6 +255,36 @@ mod tests {
                 r#"spec.podCIDRs[0]: Invalid value: "x": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"#,
                 r#"spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid"#,
                 r#"spec.providerID: Forbidden: node updates may not change providerID except from "" to valid"#,
+            ],
+        );
+    }
+
+    /// A kubelet registers its node with what it has.
+    #[test]
+    fn a_new_node_keeps_its_status() {
+        assert!(NODES.status_on_create);
+        let blank = |known: &str| {
+            format!(
+                r#"{{"status":{{"daemonEndpoints":{{"kubeletEndpoint":{{"Port":0}}}},{known}"nodeInfo":{{"machineID":"","systemUUID":"",
+                    "bootID":"","kernelVersion":"","osImage":"","containerRuntimeVersion":"","kubeletVersion":"","kubeProxyVersion":"",
+                    "operatingSystem":"","architecture":""}}}}}}"#
+            )
+        };
+        creates(&NODES, "{}", &blank(""));
+        let capacity = r#""capacity":{"cpu":"4"},"allocatable":{"cpu":"4"},"#;
+        creates(&NODES, r#"{"status":{"capacity":{"cpu":"4"},"allocatable":{"cpu":"4"}}}"#, &blank(capacity));
+        creates(
+            &NODES,
+            r#"{"status":{"nodeInfo":{"osImage":"o"},"daemonEndpoints":{"kubeletEndpoint":{"Port":10250}}}}"#,
+            &blank("").replace(r#""osImage":"""#, r#""osImage":"o""#).replace(":0}", ":10250}"),
+        );
+        refuses(
+            &NODES,
+            r#"{"status":{"capacity":{"cpu":"-1"}}}"#,
+            None,
+            &[
+                r#"status.capacity.cpu: Invalid value: "-1": must be greater than or equal to 0"#,
+                r#"status.allocatable.cpu: Invalid value: "-1": must be greater than or equal to 0"#,
             ],
         );
     }

@@ -41,6 +41,7 @@ pub(super) const PODS: Behavior = Behavior {
         Column::text("Readiness Gates").wide(),
     ],
     cells,
+    row_conditions,
     default,
     prepare_create,
     validate_status: status_rules::pod,
@@ -48,6 +49,16 @@ pub(super) const PODS: Behavior = Behavior {
     warnings,
     ..Behavior::PLAIN
 };
+
+/// Clients show finished pods apart from others.
+fn row_conditions(pod: &Value) -> Vec<Value> {
+    let (reason, message) = match pod.str_at(&["status", "phase"]) {
+        Some("Succeeded") => ("Succeeded", "The pod has completed successfully."),
+        Some("Failed") => ("Failed", "The pod failed."),
+        _ => return Vec::new(),
+    };
+    vec![json!({"type": "Completed", "status": "True", "reason": reason, "message": message})]
+}
 
 fn default(pod: &mut Value) {
     pod_spec::default_pod(pod);
@@ -325,8 +336,29 @@ fn readiness_gates(pod: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::{creates, defaults, prints};
+    use super::super::rows::{creates, defaults, parse, prints};
     use super::PODS;
+
+    #[test]
+    fn finished_pods_say_so() {
+        let rows: [(&str, &[&str]); 3] = [
+            ("Running", &[]),
+            (
+                "Succeeded",
+                &[
+                    r#"{"message":"The pod has completed successfully.","reason":"Succeeded","status":"True","type":"Completed"}"#,
+                ],
+            ),
+            (
+                "Failed",
+                &[r#"{"message":"The pod failed.","reason":"Failed","status":"True","type":"Completed"}"#],
+            ),
+        ];
+        for (phase, expected) in rows {
+            let found = super::row_conditions(&parse(&format!(r#"{{"status":{{"phase":"{phase}"}}}}"#)));
+            assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{phase}");
+        }
+    }
 
     #[test]
     fn cells() {

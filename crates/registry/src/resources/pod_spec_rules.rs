@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use polder_model::names::{dns_subdomain_problem, qualified_name_problem};
+use polder_model::names::{dns_subdomain_problem, qualified_name_problems};
 use polder_model::{FieldError, FieldPath, Value};
 
 use super::container_rules::{self, Pod};
@@ -46,7 +46,7 @@ pub(super) fn validate_template(
 fn annotations(annotations: Option<&Value>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     for key in annotations.and_then(Value::as_object).into_iter().flat_map(|all| all.keys()) {
         if errors.len() < checks::ERRORS_MAX {
-            checks::problem(key, qualified_name_problem(&key.to_lowercase()), path, errors);
+            checks::problem(key, qualified_name_problems(&key.to_lowercase()), path, errors);
         }
     }
 }

@@ -15,7 +15,6 @@ pub(crate) const SYSTEM: [(&str, i64); 2] =
 pub(super) const PRIORITY_CLASS: Behavior = Behavior {
     group: "scheduling.k8s.io",
     resource: "priorityclasses",
-    generation: true,
     columns: &[
         Column::NAME,
         Column::integer("Value"),
@@ -31,6 +30,12 @@ pub(super) const PRIORITY_CLASS: Behavior = Behavior {
             cells::age(object, print),
             cells::text(object, &["preemptionPolicy"]),
         ]
+    },
+    // It has a generation that nothing counts.
+    prepare_create: |object| {
+        if object.as_object().is_some() {
+            object.set_at(&["metadata", "generation"], 1);
+        }
     },
     validate,
     ..Behavior::PLAIN
@@ -77,7 +82,7 @@ fn system_problem(name: &str, class: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::{check, check_cells, check_update};
+    use super::super::rows::{check, check_cells, check_update, creates};
     use super::*;
 
     #[test]
@@ -108,6 +113,12 @@ mod tests {
                 ),
             ],
         );
+    }
+
+    #[test]
+    fn the_generation_is_one() {
+        creates(&PRIORITY_CLASS, r#"{"value":1}"#, r#"{"metadata":{"generation":1},"value":1}"#);
+        assert!(!PRIORITY_CLASS.generation);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Names of compute resources (`cpu`, `example.com/gpu`) and where each may stand.
 
-use polder_model::names::qualified_name_problem;
+use polder_model::names::qualified_name_problems;
 use polder_model::{FieldError, FieldPath};
+
+use super::checks::problem;
 
 const CONTAINER: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const OBJECTS: [&str; 9] = [
@@ -44,7 +46,7 @@ fn is_native(name: &str) -> bool {
 fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
-        && qualified_name_problem(&format!("requests.{name}")).is_none()
+        && qualified_name_problems(&format!("requests.{name}")).is_empty()
 }
 
 /// Whether requests may be lower than limits.
@@ -59,8 +61,9 @@ pub(super) fn is_standard_quota(name: &str) -> bool {
 
 /// Any resource: a known word, or a qualified name.
 pub(super) fn any(name: &str, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
-    if let Some(problem) = qualified_name_problem(name) {
-        errors.push(FieldError::invalid(path, name, problem));
+    let problems = qualified_name_problems(name);
+    if !problems.is_empty() {
+        problem(name, problems, path, errors);
     } else if !name.contains('/') && !is_standard_quota(name) && name != "storage" {
         let text = "must be a standard resource type or fully qualified";
         errors.push(FieldError::invalid(path, name, text));

@@ -1,11 +1,14 @@
 //! What the tests of kinds share: an object in; errors, cells or defaults out. One row a call, or a table of them.
 
+use polder_auth::UserInfo;
 use polder_model::Value;
 
-use crate::behavior::{Behavior, Print};
+use crate::behavior::{Behavior, Occasion, Print};
 
 /// 2026-01-01T00:00:00Z.
 pub(super) const NOW: i64 = 1_767_225_600;
+/// Noon of the same day, as the server writes it.
+pub(super) const NOON: &str = "2026-01-01T12:00:00Z";
 
 #[track_caller]
 pub(super) fn parse(text: &str) -> Value {
@@ -77,6 +80,16 @@ pub(super) fn creates(behavior: &Behavior, before: &str, after: &str) {
 pub(super) fn updates(behavior: &Behavior, new: &str, old: &str, after: &str) {
     let mut object = parse(new);
     (behavior.prepare_update)(&mut object, &parse(old));
+    assert_eq!(object.to_string(), parse(after).to_string());
+}
+
+/// What a write through a subresource leaves, at noon by somebody called `ann`.
+#[track_caller]
+pub(super) fn updates_part(behavior: &Behavior, part: &str, new: &str, old: &str, after: &str) {
+    let mut object = parse(new);
+    let user = UserInfo::authenticated("ann", []);
+    let occasion = Occasion { user: &user, now: NOON, part };
+    (behavior.prepare_part)(&mut object, &parse(old), &occasion);
     assert_eq!(object.to_string(), parse(after).to_string());
 }
 

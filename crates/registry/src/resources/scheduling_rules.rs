@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use polder_model::names::{dns_subdomain_problem, label_value_problem};
+use polder_model::names::dns_subdomain_problems;
 use polder_model::{FieldError, FieldPath, Value};
 
 use super::checks::{self, Errors, each, one_of, qualified_name, some, text};
@@ -79,8 +79,7 @@ fn node_term(term: &Value, check_values: bool, path: &FieldPath<'_>, errors: &mu
         qualified_name(text(requirement, "key"), &path.member("key"), errors);
         if check_values {
             each(requirement, "values", path, errors, |value, path, errors| {
-                let value = value.as_str().unwrap_or_default();
-                checks::problem(value, label_value_problem(value), path, errors);
+                checks::label_value(value.as_str().unwrap_or_default(), path, errors);
             });
         }
     });
@@ -101,7 +100,7 @@ fn node_term(term: &Value, check_values: bool, path: &FieldPath<'_>, errors: &mu
         }
         each(requirement, "values", path, errors, |value, path, errors| {
             let value = value.as_str().unwrap_or_default();
-            checks::problem(value, dns_subdomain_problem(value), path, errors);
+            checks::problem(value, dns_subdomain_problems(value), path, errors);
         });
     });
 }
@@ -244,11 +243,7 @@ pub(super) fn tolerations(spec: &Value, path: &FieldPath<'_>, errors: &mut Error
             errors.push(FieldError::invalid(path.member("effect"), effect, text));
         }
         match operator {
-            "" | "Equal" => {
-                if let Some(problem) = label_value_problem(value) {
-                    errors.push(FieldError::invalid(path.member("operator"), value, problem));
-                }
-            }
+            "" | "Equal" => checks::label_value(value, &path.member("operator"), errors),
             "Exists" if value.is_empty() => {}
             "Exists" => {
                 let text = "value must be empty when `operator` is 'Exists'";

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use polder_model::{FieldError, FieldPath, Value};
 
 use super::configmap::{BYTES_MAX, decoded_len, validate_frozen};
-use super::{cells, checks};
+use super::{cells, checks, go_json};
 use crate::behavior::{Behavior, Column, Print, Selectable};
 
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
@@ -113,8 +113,8 @@ fn docker_config(encoded: Option<&str>, path: &FieldPath<'_>, errors: &mut Vec<F
             };
             format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}")
         }
-        Err(_) if bytes.is_empty() => "unexpected end of JSON input".into(),
-        Err(error) => error.to_string(),
+        // We refuse a little that Go takes, such as numbers of any size; those stay our words.
+        Err(error) => go_json::problem(&bytes).unwrap_or_else(|| error.to_string()),
     };
     errors.push(FieldError::invalid(path, "<secret contents redacted>", problem));
 }
@@ -155,7 +155,7 @@ mod tests {
                 "data: Forbidden: field is immutable when `immutable` is set",
             ],
         );
-        let rows: [(&str, &[&str]); 7] = [
+        let rows: [(&str, &[&str]); 8] = [
             (
                 r#"{"type":"kubernetes.io/tls"}"#,
                 &["data[tls.crt]: Required value", "data[tls.key]: Required value"],
@@ -177,6 +177,12 @@ mod tests {
                 ],
             ),
             (r#"{"type":"kubernetes.io/dockerconfigjson","stringData":{".dockerconfigjson":"{}"}}"#, &[]),
+            (
+                r#"{"type":"kubernetes.io/dockercfg","stringData":{".dockercfg":"x"}}"#,
+                &[
+                    r#"data[.dockercfg]: Invalid value: "<secret contents redacted>": invalid character 'x' looking for beginning of value"#,
+                ],
+            ),
         ];
         for (secret, expected) in rows {
             refuses(&SECRETS, secret, None, expected);

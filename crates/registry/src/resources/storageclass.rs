@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use polder_model::names::qualified_name_problem;
 use polder_model::{FieldError, FieldPath, Value};
 
 use super::cells;
-use super::checks::{Errors, each, immutable, one_of, problem, qualified_name, required, same, text};
+use super::checks::{Errors, each, immutable, one_of, qualified_name, required, same, text};
 use crate::behavior::{Behavior, Column, Print};
 
 const PARAMETERS_MAX: usize = 512;
@@ -103,7 +102,7 @@ pub(super) fn validate_unchanged(new: &Value, old: &Value, keys: &[&str], errors
 pub(super) fn validate_provisioner(object: &Value, key: &str, errors: &mut Errors) {
     if required(object, key, &FieldPath::ROOT, errors) {
         let name = text(object, key).to_lowercase();
-        problem(&name, qualified_name_problem(&name), &FieldPath::root(key), errors);
+        qualified_name(&name, &FieldPath::root(key), errors);
     }
 }
 

@@ -419,7 +419,7 @@ fn check_object(value: &Value, target: &Target) -> Result<(), Status> {
     let mut errors = Vec::new();
     metadata::validate(value, None, target, &mut errors);
     if !errors.is_empty() {
-        return Err(Status::invalid(&target.definition.group_kind(), &target.name, &errors));
+        return Err(Status::invalid(&target.definition.error_kind(), &target.name, &errors));
     }
     let kind = &target.definition.kind;
     let name = &target.name;
