@@ -474,6 +474,13 @@ fn marked(record: &Record) -> Option<Value> {
     Value::parse(body).ok().filter(|value| value.at(&["metadata", "deletionTimestamp"]).is_some())
 }
 
+/// Whether a change makes an object one that we have to see off: it is deleted, or gets our finalizer back after that.
+pub(crate) fn begins_to_go(new: &Value, old: &Value) -> bool {
+    let is_deleted = |object: &Value| object.at(&["metadata", "deletionTimestamp"]).is_some();
+    let is_held = |object: &Value| carries(object, NAMESPACE_HOLD);
+    is_deleted(new) && (!is_deleted(old) || (is_held(new) && !is_held(old)))
+}
+
 /// Whether an object has a finalizer of ours.
 pub(crate) fn carries(object: &Value, hold: Hold) -> bool {
     object.array_at(&hold.path).iter().any(|own| own.as_str() == Some(hold.finalizer))

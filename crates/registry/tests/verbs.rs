@@ -352,6 +352,7 @@ async fn a_namespace_takes_its_contents_along() {
 async fn a_namespace_tells_what_it_waits_for() {
     let world = World::new();
     let plane = world.plane("acme", json!({})).await;
+    let before = world.marks();
     let held = |name: &str| json!({"metadata": {"name": name, "finalizers": ["example.com/hold"]}});
     plane.create("v1/namespaces", held("t")).await.unwrap();
     plane.create("v1/configmaps/t", held("a")).await.unwrap();
@@ -386,6 +387,12 @@ async fn a_namespace_tells_what_it_waits_for() {
     }
     let removed = "NamespaceContentRemaining False: All content successfully removed";
     assert_eq!(told("finalizers finished").await, removed);
+    // Whoever puts our finalizer back has it taken away again.
+    world.until("our part is done", || world.marks() == before).await;
+    let mut again = plane.get("v1/namespaces/t").await.unwrap();
+    assert!(again.array_at(&["spec", "finalizers"]).is_empty());
+    again.set_at(&["spec", "finalizers"], json!(["kubernetes"]));
+    plane.update("v1/namespaces/t/finalize", again).await.unwrap();
     plane.patch("v1/namespaces/t", PatchKind::Merge, free).await.unwrap();
     plane.gone("v1/namespaces/t").await;
 }
