@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use polder_auth::UserInfo;
 use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value, json};
 use polder_store::{Change, Expect, Filter, Key, ListQuery, ObjectName, Plane, Record, StoredObject, Write};
@@ -21,6 +22,7 @@ use crate::definition::Target;
 use crate::delete::DeleteOptions;
 use crate::fair_queue::{FairQueue, Outcome};
 use crate::registry::Registry;
+use crate::remains::{Remains, report};
 use crate::status::{commit_failed, read_failed};
 
 const WORKERS: usize = 4;
@@ -276,34 +278,56 @@ impl Registry {
         let is_pods =
             |target: &Target| target.definition.group.is_empty() && target.definition.plural == "pods";
         definitions.sort_by_key(|definition| !(definition.group.is_empty() && definition.plural == "pods"));
-        let mut left = false;
+        let mut left = None;
         for definition in definitions {
             let (version, namespace) = (0, name.clone());
             let (none, subresource) = (SmolStr::default(), SmolStr::default());
             let target = Target { definition, version, namespace, name: none, subresource };
-            match self.empty(context, &target, Some(name)).await? {
+            let tally = Arc::default();
+            match self.empty(context, &target, Some(name), &tally).await? {
                 Outcome::Done => {}
                 Outcome::Again => return Ok(Outcome::Again),
-                // What pods use must not vanish under them.
-                Outcome::Later if is_pods(&target) => return Ok(Outcome::Later),
-                Outcome::Later => left = true,
+                Outcome::Later => {
+                    left.get_or_insert_with(Remains::default).add_all(std::mem::take(&mut *tally.lock()));
+                    // What pods use must not vanish under them.
+                    if is_pods(&target) {
+                        break;
+                    }
+                }
             }
+        }
+        let Some((definition, version)) = catalog.find("", "v1", "namespaces") else {
+            return Ok(Outcome::Later);
+        };
+        let namespace = SmolStr::default();
+        let subresource = SmolStr::new_static("finalize");
+        let target = Target { definition, version, namespace, name: name.clone(), subresource };
+        if let Some(remains) = left {
+            self.tell(context, &target, &remains).await;
+            return Ok(Outcome::Later);
         }
         for (unserved, _) in catalog.crds().filter(|(_, crd)| crd.definition().is_none()) {
             if self.remove_unserved(context, unserved, Some(name)).await? == Outcome::Again {
                 return Ok(Outcome::Again);
             }
         }
-        if left {
-            return Ok(Outcome::Later);
-        }
-        let Some((definition, version)) = catalog.find("", "v1", "namespaces") else {
-            return Ok(Outcome::Later);
-        };
-        let (namespace, name) = (SmolStr::default(), name.clone());
-        let subresource = SmolStr::new_static("finalize");
-        let target = Target { definition, version, namespace, name, subresource };
+        self.tell(context, &target, &Remains::default()).await;
         self.release(context, &target, NAMESPACE_HOLD).await
+    }
+
+    /// Says in the status of a namespace what it waits for. One that has no room for that goes without.
+    async fn tell(&self, context: &RequestContext, target: &Target, remains: &Remains) {
+        let now = self.now();
+        let change = |namespace: &mut Value| {
+            if namespace.at(&["metadata", "deletionTimestamp"]).is_some() {
+                report(namespace, remains, &now);
+            }
+            Ok(())
+        };
+        let told = self.modify_with(context, target, &WriteOptions::default(), change).await;
+        if let Err(error) = told {
+            tracing::debug!(plane = %context.plane.name, namespace = %target.name, %error, "nothing is told");
+        }
     }
 
     async fn empty_custom(&self, context: &RequestContext, crd: &SmolStr) -> Result<Outcome, Status> {
@@ -316,7 +340,7 @@ impl Registry {
                     let (definition, version) = (definition.clone(), 0);
                     let (namespace, none, subresource) = Default::default();
                     let target = Target { definition, version, namespace, name: none, subresource };
-                    self.empty(context, &target, None).await?
+                    self.empty(context, &target, None, &Arc::default()).await?
                 }
                 None => self.remove_unserved(context, name, None).await?,
             },
@@ -331,12 +355,14 @@ impl Registry {
         self.release(context, &target, CRD_HOLD).await
     }
 
-    /// Deletes what a target covers, at most so many objects. Later when all that is left waits for something.
+    /// Deletes what a target covers, at most so many objects. Later when all that is left waits for something; then
+    /// the tally says what that is.
     async fn empty(
         &self,
         context: &RequestContext,
         target: &Target,
         namespace: Option<&SmolStr>,
+        tally: &Arc<Mutex<Remains>>,
     ) -> Result<Outcome, Status> {
         let resource = target.definition.resource_id;
         let list = |limit: usize, filter: Option<Arc<Filter>>| {
@@ -351,7 +377,11 @@ impl Registry {
             return Ok(Outcome::Done);
         }
         // What was asked to go before waits for its finalizers.
-        let unmarked: Arc<Filter> = Arc::new(|stored: &StoredObject| !is_marked(&stored.record));
+        let (name, tally) = (target.definition.group_resource(), tally.clone());
+        let unmarked: Arc<Filter> = Arc::new(move |stored: &StoredObject| {
+            let waiting = marked(&stored.record);
+            waiting.inspect(|object| tally.lock().add(&name, object)).is_none()
+        });
         let page = list(TURN_LEN_MAX, Some(unmarked)).await?;
         if page.objects.is_empty() {
             return Ok(Outcome::Later);
@@ -442,6 +472,13 @@ fn marked(record: &Record) -> Option<Value> {
     // Quotes are rare enough for the search to be quick, and the member comes early: metadata is first.
     memchr::memmem::find(body, MEMBER)?;
     Value::parse(body).ok().filter(|value| value.at(&["metadata", "deletionTimestamp"]).is_some())
+}
+
+/// Whether a change makes an object one that we have to see off: it is deleted, or gets our finalizer back after that.
+pub(crate) fn begins_to_go(new: &Value, old: &Value) -> bool {
+    let is_deleted = |object: &Value| object.at(&["metadata", "deletionTimestamp"]).is_some();
+    let is_held = |object: &Value| carries(object, NAMESPACE_HOLD);
+    is_deleted(new) && (!is_deleted(old) || (is_held(new) && !is_held(old)))
 }
 
 /// Whether an object has a finalizer of ours.

@@ -10,7 +10,7 @@ use crate::behavior::Occasion;
 use crate::context::{RequestContext, WriteOptions};
 use crate::decode::{self, Document};
 use crate::definition::{Origin, Target};
-use crate::finalize::is_marked;
+use crate::finalize::{begins_to_go, is_marked};
 use crate::metadata;
 use crate::registry::{Answered, ObjectAnswer, Registry, convert, needs_conversion};
 use crate::status::{commit_failed, read_failed};
@@ -450,15 +450,16 @@ impl Registry {
             record: Some(record.clone()),
             expect: Expect::At(stored.revision),
         }];
-        let is_deleted = |object: &Value| object.at(&["metadata", "deletionTimestamp"]).is_some();
-        if (is_deleted(&new) && !is_deleted(old) && custom::chore(self, target).is_some())
-            || custom::frees_names(self, context, target, Some((old, &new))).await?
-        {
+        let begins = custom::chore(self, target).is_some() && begins_to_go(&new, old);
+        if begins || custom::frees_names(self, context, target, Some((old, &new))).await? {
             writes.push(self.chore_mark(&context.plane));
         }
         match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
             Ok(committed) => {
                 custom::committed(self, context, target, committed.revision, Some(&new));
+                if begins {
+                    custom::deleted(self, context, target);
+                }
                 let (revision, space) = (committed.revision, context.plane.overlay());
                 let stored = Arc::new(StoredObject { name: key.name, revision, space, record });
                 self.answer(context, target, stored).map(Some)

@@ -347,6 +347,56 @@ async fn a_namespace_takes_its_contents_along() {
     assert_eq!(code(plane.delete("v1/namespaces/default", json!({})).await).0, 403);
 }
 
+/// People who wait for a namespace to go can see what it waits for.
+#[tokio::test]
+async fn a_namespace_tells_what_it_waits_for() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let before = world.marks();
+    let held = |name: &str| json!({"metadata": {"name": name, "finalizers": ["example.com/hold"]}});
+    plane.create("v1/namespaces", held("t")).await.unwrap();
+    plane.create("v1/configmaps/t", held("a")).await.unwrap();
+    plane.create("v1/configmaps/t", held("b")).await.unwrap();
+    plane.create("v1/configmaps/t", config("c")).await.unwrap();
+    plane.delete("v1/namespaces/t", json!({})).await.unwrap();
+    let told = async |ending: &str| {
+        for _ in 0..1000 {
+            let namespace = plane.get("v1/namespaces/t").await.unwrap();
+            let conditions = namespace.array_at(&["status", "conditions"]).iter();
+            let text = |one: &Value| {
+                let [kind, status, message] =
+                    ["type", "status", "message"].map(|key| one.str_at(&[key]).unwrap());
+                format!("{kind} {status}: {message}")
+            };
+            let told: Vec<String> = conditions.map(text).collect();
+            if told.last().is_some_and(|last| last.ends_with(ending)) {
+                assert_eq!(told.len(), 5);
+                return told[3].clone();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("nothing is told");
+    };
+    assert_eq!(
+        told("remaining: example.com/hold in 2 resource instances").await,
+        "NamespaceContentRemaining True: Some resources are remaining: configmaps. has 2 resource instances"
+    );
+    let free = json!({"metadata": {"finalizers": null}});
+    for name in ["a", "b"] {
+        plane.patch(&format!("v1/configmaps/t/{name}"), PatchKind::Merge, free.clone()).await.unwrap();
+    }
+    let removed = "NamespaceContentRemaining False: All content successfully removed";
+    assert_eq!(told("finalizers finished").await, removed);
+    // Whoever puts our finalizer back has it taken away again.
+    world.until("our part is done", || world.marks() == before).await;
+    let mut again = plane.get("v1/namespaces/t").await.unwrap();
+    assert!(again.array_at(&["spec", "finalizers"]).is_empty());
+    again.set_at(&["spec", "finalizers"], json!(["kubernetes"]));
+    plane.update("v1/namespaces/t/finalize", again).await.unwrap();
+    plane.patch("v1/namespaces/t", PatchKind::Merge, free).await.unwrap();
+    plane.gone("v1/namespaces/t").await;
+}
+
 #[tokio::test]
 async fn planes_are_isolated_forked_and_limited() {
     let world = World::new();

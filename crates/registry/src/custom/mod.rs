@@ -26,6 +26,7 @@ use self::definition::object_meta;
 use self::kinds::resource_of;
 pub(crate) use self::kinds::{Crd, Customs};
 use self::names::Names;
+pub(crate) use self::names::set_condition;
 use self::schemas::Compiled;
 use crate::behavior::Behavior;
 use crate::catalog::Catalog;

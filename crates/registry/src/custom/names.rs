@@ -156,7 +156,7 @@ pub(super) fn is_true(crd: &Value, kind: &str) -> bool {
 }
 
 /// Sets a condition; the time of its last transition changes only with its status.
-pub(super) fn set_condition(
+pub(crate) fn set_condition(
     crd: &mut Value,
     kind: &str,
     status: &str,
