@@ -25,6 +25,7 @@ const WORKERS: usize = 4;
 const PLANE_LEN_MAX: usize = 1_000;
 /// Objects removed in one turn.
 const TURN_LEN_MAX: usize = 512;
+const TURN_BYTES_MAX: usize = 1 << 20;
 /// Deletes under way at a time: they share a commit group.
 const PARALLEL: usize = 64;
 /// The finalizer every namespace has in its spec.
@@ -305,7 +306,8 @@ impl Registry {
         let resource = target.definition.resource_id;
         let list = |limit: usize, filter: Option<Arc<Filter>>| {
             let namespace = namespace.cloned();
-            let query = ListQuery { namespace, limit, filter, ..ListQuery::all(resource) };
+            let all = ListQuery::all(resource);
+            let query = ListQuery { namespace, limit, bytes_max: TURN_BYTES_MAX, filter, ..all };
             async {
                 let page = self.store.list(&context.plane, query).await;
                 page.map_err(|error| read_failed(&context.plane, error))
@@ -344,7 +346,8 @@ impl Registry {
     ) -> Result<Outcome, Status> {
         let Some(resource) = self.store.known_resource(name) else { return Ok(Outcome::Done) };
         let plane = context.plane.id;
-        let query = ListQuery { limit: TURN_LEN_MAX, ..everything(resource, None) };
+        let all = everything(resource, None);
+        let query = ListQuery { limit: TURN_LEN_MAX, bytes_max: TURN_BYTES_MAX, ..all };
         let page = self.store.list(&context.plane, query).await;
         let page = page.map_err(|error| read_failed(&context.plane, error))?;
         if page.objects.is_empty() {

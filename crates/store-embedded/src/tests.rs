@@ -93,6 +93,7 @@ pub(super) fn all(at: u64) -> Scan<'static> {
         after: None,
         at: Revision(at),
         limit: 1_000_000,
+        bytes_max: usize::MAX,
     }
 }
 

@@ -139,10 +139,14 @@ impl Shared {
         at: Revision,
     ) -> Option<OrdMap<ObjectName, Arc<StoredObject>>> {
         let mut left = self.cache.collection_bytes_max();
+        let mut loading = self.cache.loading();
         let mut objects = OrdMap::new();
         let mut scan = StackScan::new(self, &plane.stack, resource, None, None, at);
         while let Some(object) = scan.next().ok()? {
             left = left.checked_sub(object.record.len())?;
+            if !loading.add(&object) {
+                return None;
+            }
             objects.insert(object.name.clone(), object);
         }
         Some(objects)

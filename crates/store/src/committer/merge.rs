@@ -175,7 +175,7 @@ impl Committer {
             }
             let (resource, after) = (ResourceId(merge.resource), merge.after.clone());
             let mut scan = StackScan::new(&self.shared, &merge.run, resource, None, after, Revision::NEWEST);
-            scan.set_chunk_len(STEP_LEN);
+            scan.set_chunk(STEP_LEN, usize::MAX);
             let mut last = None;
             let (mut found, mut versions) = (0, Vec::new());
             while found < STEP_LEN

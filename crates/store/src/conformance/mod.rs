@@ -63,7 +63,8 @@ type Case = for<'a> fn(&'a Setup<'a>) -> CaseFuture<'a>;
 macro_rules! conformance_cases {
     ($callback:ident $($input:tt)*) => {
         $crate::$callback! { $($input)* ;
-            engines: batches_follow_each_other, versions_and_scans, scans_in_name_order, log_chunks_are_whole,
+            engines: batches_follow_each_other, versions_and_scans, scans_in_name_order, scans_end_at_bytes,
+                log_chunks_are_whole,
                 rows_come_back, spaces_are_dropped_whole, compaction_keeps_what_is_visible,
                 deletions_that_hide_nothing_go;
             commits: counters_lose_no_update, expectations, several_writes_are_one_commit, a_key_is_written_once,
@@ -72,7 +73,7 @@ macro_rules! conformance_cases {
                 watch_from_the_future, cancelled_waits_lose_nothing, watches_end, progress_never_runs_ahead,
                 resuming_reads_only_its_plane, heavy_events_do_not_pile_up;
             histories: compaction_forgets_only_the_past, compaction_spares_the_newest, pages_are_one_state,
-                ranges_and_continuations, filters, pages_count_once;
+                ranges_and_continuations, filters, pages_count_once, pages_end_at_bytes;
             caching: loads_race_with_writers, reads_between_durable_and_visible, writes_during_a_load,
                 forks_during_a_read, deletion_during_a_read;
             layers: overlays_and_tombstones, forks_are_isolated, forks_in_one_commit_with_writes,

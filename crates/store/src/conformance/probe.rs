@@ -53,6 +53,8 @@ struct State {
     entries: AtomicUsize,
     /// Objects scanned so far.
     rows: AtomicUsize,
+    /// Bytes of the heaviest scan so far.
+    scan_bytes: AtomicUsize,
 }
 
 struct Stop {
@@ -93,6 +95,11 @@ impl Probe {
     /// Objects that scans have found so far.
     pub(super) fn rows_scanned(&self) -> usize {
         self.state.rows.load(Ordering::Relaxed)
+    }
+
+    /// What the heaviest scan so far has found at once.
+    pub(super) fn scan_bytes_max(&self) -> usize {
+        self.state.scan_bytes.load(Ordering::Relaxed)
     }
 
     fn count_entries(
@@ -229,6 +236,8 @@ impl Reader for ProbedReader {
         self.probe.pass(At::BeforeScan);
         let found = self.inner.scan(scan)?;
         self.probe.state.rows.fetch_add(found.len(), Ordering::Relaxed);
+        let bytes = found.iter().map(|(_, version)| version.len()).sum();
+        self.probe.state.scan_bytes.fetch_max(bytes, Ordering::Relaxed);
         Ok(found)
     }
 
