@@ -52,6 +52,11 @@ pub trait Engine: Send {
     fn fill(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError>;
 
     fn reader(&self) -> Arc<dyn Reader>;
+
+    /// A reader for the committer alone: it does not wait for the reads of others, however many there are.
+    fn own_reader(&self) -> Arc<dyn Reader> {
+        self.reader()
+    }
 }
 
 /// The reading side of an engine. Blocking; calls are short.

@@ -98,7 +98,8 @@ impl Shared {
         at: Revision,
     ) -> Result<ListPage, EngineError> {
         let namespace = query.namespace.as_deref();
-        let mut scan = StackScan::new(self, &plane.stack, query.resource, namespace, query.after.clone(), at);
+        let (reader, after) = (&*self.reader, query.after.clone());
+        let mut scan = StackScan::new(reader, &plane.stack, query.resource, namespace, after, at);
         if query.filter.is_none() {
             let len = if query.limit > 0 { query.limit.saturating_add(1) } else { usize::MAX };
             let bytes = if query.bytes_max > 0 { query.bytes_max } else { usize::MAX };

@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::engine::{EngineError, Scan, Version};
+use crate::engine::{EngineError, Reader, Scan, Version};
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 use crate::object::StoredObject;
-use crate::shared::Shared;
 
 /// Objects read from the engine at once while listing.
 const SCAN_CHUNK_LEN: usize = 512;
@@ -21,7 +20,7 @@ const HELD_BYTES_MAX: usize = 4 << 20;
 
 /// Objects of a stack of spaces in name order, upper spaces hiding lower ones.
 pub(crate) struct StackScan<'a> {
-    shared: &'a Shared,
+    reader: &'a dyn Reader,
     resource: ResourceId,
     namespace: Option<&'a str>,
     at: Revision,
@@ -49,7 +48,7 @@ enum Ahead {
 
 impl<'a> StackScan<'a> {
     pub(crate) fn new(
-        shared: &'a Shared,
+        reader: &'a dyn Reader,
         stack: &[SpaceId],
         resource: ResourceId,
         namespace: Option<&'a str>,
@@ -59,7 +58,7 @@ impl<'a> StackScan<'a> {
         let cursor = |&space| SpaceCursor { space, buffer: Vec::new(), after: after.clone(), done: false };
         let spaces = stack.iter().map(cursor).collect();
         let (chunk_len, chunk_bytes) = (SCAN_CHUNK_LEN, SCAN_BYTES);
-        StackScan { shared, resource, namespace, at, spaces, chunk_len, chunk_bytes, held_bytes: 0 }
+        StackScan { reader, resource, namespace, at, spaces, chunk_len, chunk_bytes, held_bytes: 0 }
     }
 
     /// For whoever needs only a few objects, or only a few bytes.
@@ -98,7 +97,7 @@ impl<'a> StackScan<'a> {
             }
             let version = match ahead {
                 Ahead::Here(version) => Some(version),
-                Ahead::Later => self.shared.reader.version(space, self.resource, &name, self.at)?,
+                Ahead::Later => self.reader.version(space, self.resource, &name, self.at)?,
             };
             // What is gone meanwhile was being compacted away: whoever scans asks afterwards whether that matters.
             if let Some(version) = version {
@@ -122,7 +121,7 @@ impl<'a> StackScan<'a> {
         if cursor.done || !cursor.buffer.is_empty() {
             return Ok(());
         }
-        let objects = self.shared.reader.scan(&Scan {
+        let objects = self.reader.scan(&Scan {
             space: cursor.space,
             resource: self.resource,
             namespace: self.namespace,

@@ -65,7 +65,7 @@ impl Committer {
             return true;
         }
         // When in doubt, seal: that is always correct.
-        !self.shared.reader.is_empty(space).unwrap_or(false)
+        !self.reader.is_empty(space).unwrap_or(false)
     }
 
     pub(super) fn add_space(&self, group: &mut Group, row: SpaceRow) {

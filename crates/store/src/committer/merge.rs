@@ -174,7 +174,7 @@ impl Committer {
                 return Ok(true);
             }
             let (resource, after) = (ResourceId(merge.resource), merge.after.clone());
-            let mut scan = StackScan::new(&self.shared, &merge.run, resource, None, after, Revision::NEWEST);
+            let mut scan = StackScan::new(&*self.reader, &merge.run, resource, None, after, Revision::NEWEST);
             scan.set_chunk(STEP_LEN, usize::MAX);
             let mut last = None;
             let (mut found, mut versions) = (0, Vec::new());

@@ -75,7 +75,7 @@ macro_rules! conformance_cases {
             histories: compaction_forgets_only_the_past, compaction_spares_the_newest, pages_are_one_state,
                 ranges_and_continuations, filters, pages_count_once, pages_end_at_bytes;
             caching: loads_race_with_writers, reads_between_durable_and_visible, writes_during_a_load,
-                forks_during_a_read, deletion_during_a_read;
+                forks_during_a_read, deletion_during_a_read, slow_reads_leave_room;
             layers: overlays_and_tombstones, forks_are_isolated, forks_in_one_commit_with_writes,
                 unchanged_planes_fork_flat, history_runs_across_a_fork, shared_layers_outlive_planes, named_layers,
                 depth_is_bounded, usage_is_exact, merging_under_readers, interrupted_merges_leave_nothing,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::engine::{Batch, Engine, EngineError, FilledVersion, LogEntry, Reader, Recovered, Scan, Version};
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
@@ -55,6 +55,9 @@ struct State {
     rows: AtomicUsize,
     /// Bytes of the heaviest scan so far.
     scan_bytes: AtomicUsize,
+    /// Whether scans are held, and how many are.
+    held: Mutex<(bool, usize)>,
+    released: Condvar,
 }
 
 struct Stop {
@@ -100,6 +103,24 @@ impl Probe {
     /// What the heaviest scan so far has found at once.
     pub(super) fn scan_bytes_max(&self) -> usize {
         self.state.scan_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Holds every scan, or lets all of them go.
+    pub(super) fn hold_scans(&self, hold: bool) {
+        self.state.held.lock().0 = hold;
+        self.state.released.notify_all();
+    }
+
+    /// Scans that are being held.
+    pub(super) fn held_scans(&self) -> usize {
+        self.state.held.lock().1
+    }
+
+    fn pass_held(&self) {
+        let mut held = self.state.held.lock();
+        held.1 += 1;
+        self.state.released.wait_while_for(&mut held, |(hold, _)| *hold, STOP_MAX);
+        held.1 -= 1;
     }
 
     fn count_entries(
@@ -213,6 +234,10 @@ impl Engine for ProbedEngine {
     fn reader(&self) -> Arc<dyn Reader> {
         Arc::new(ProbedReader { inner: self.inner.reader(), probe: self.probe.clone() })
     }
+
+    fn own_reader(&self) -> Arc<dyn Reader> {
+        Arc::new(ProbedReader { inner: self.inner.own_reader(), probe: self.probe.clone() })
+    }
 }
 
 struct ProbedReader {
@@ -234,6 +259,7 @@ impl Reader for ProbedReader {
 
     fn scan(&self, scan: &Scan<'_>) -> Result<Vec<(ObjectName, Version)>, EngineError> {
         self.probe.pass(At::BeforeScan);
+        self.probe.pass_held();
         let found = self.inner.scan(scan)?;
         self.probe.state.rows.fetch_add(found.len(), Ordering::Relaxed);
         let bytes = found.iter().map(|(_, version)| version.len()).sum();
