@@ -24,6 +24,7 @@ mod plan;
 mod planes;
 mod publish;
 mod recover;
+mod replace;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -79,7 +79,8 @@ macro_rules! conformance_cases {
             layers: overlays_and_tombstones, forks_are_isolated, forks_in_one_commit_with_writes,
                 unchanged_planes_fork_flat, history_runs_across_a_fork, shared_layers_outlive_planes, named_layers,
                 depth_is_bounded, usage_is_exact, merging_under_readers, interrupted_merges_leave_nothing,
-                forks_without_pause_are_refused;
+                forks_without_pause_are_refused, heavy_layers_are_merged_in_steps, templates_are_merged,
+                layers_change_hands_in_steps;
             planes: deletion_returns_space, ids_are_never_reused, names_in_one_group, limits_under_concurrency,
                 only_growth_is_refused, deleted_with_its_writes, reopening_keeps_everything,
                 another_base_for_new_planes, no_base_at_all;

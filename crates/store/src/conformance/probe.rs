@@ -55,6 +55,8 @@ struct State {
     rows: AtomicUsize,
     /// Bytes of the heaviest scan so far.
     scan_bytes: AtomicUsize,
+    /// Bytes of the heaviest fill so far.
+    fill_bytes: AtomicUsize,
     /// Whether scans are held, and how many are.
     held: Mutex<(bool, usize)>,
     released: Condvar,
@@ -103,6 +105,11 @@ impl Probe {
     /// What the heaviest scan so far has found at once.
     pub(super) fn scan_bytes_max(&self) -> usize {
         self.state.scan_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What the heaviest fill so far was given at once.
+    pub(super) fn fill_bytes_max(&self) -> usize {
+        self.state.fill_bytes.load(Ordering::Relaxed)
     }
 
     /// Holds every scan, or lets all of them go.
@@ -228,6 +235,8 @@ impl Engine for ProbedEngine {
 
     fn fill(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
         self.probe.pass(At::BeforeFill);
+        let bytes = versions.iter().map(|filled| filled.version.len()).sum();
+        self.probe.state.fill_bytes.fetch_max(bytes, Ordering::Relaxed);
         self.inner.fill(space, versions)
     }
 
