@@ -346,8 +346,7 @@ impl Registry {
     ) -> Result<Outcome, Status> {
         let Some(resource) = self.store.known_resource(name) else { return Ok(Outcome::Done) };
         let plane = context.plane.id;
-        let all = everything(resource, None);
-        let query = ListQuery { limit: TURN_LEN_MAX, bytes_max: TURN_BYTES_MAX, ..all };
+        let query = ListQuery { limit: TURN_LEN_MAX, ..everything(resource, None) };
         let page = self.store.list(&context.plane, query).await;
         let page = page.map_err(|error| read_failed(&context.plane, error))?;
         if page.objects.is_empty() {
