@@ -14,8 +14,8 @@ use crate::write::check_verb;
 use crate::{custom, planes};
 
 const ATTEMPTS_MAX: usize = 32;
-/// Objects deletecollection takes at once.
-const PAGE_LEN: usize = 500;
+/// What deletecollection answers with: all that it took on, or nothing when that is heavier. Clients do not look.
+const TAKEN_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Namespaces a plane cannot do without.
 const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 
@@ -211,7 +211,7 @@ impl Registry {
         }
     }
 
-    /// Deletes what a list would show, page by page; answers with what it took on.
+    /// Deletes what a list would show, page by page; answers with what it took on, unless that is too much to keep.
     pub async fn delete_collection(
         &self,
         context: &RequestContext,
@@ -221,23 +221,27 @@ impl Registry {
     ) -> Result<(Vec<Arc<StoredObject>>, u64), Status> {
         self.authorize(context, "deletecollection", target).await?;
         check_verb(target, "deletecollection")?;
-        let mut list = ListOptions { limit: PAGE_LEN, ..list.clone() };
-        let mut taken = Vec::new();
+        let list = ListOptions { limit: 0, ..list.clone() };
+        let mut listing = self.listing_unchecked(context, target, &list).await?;
+        let (mut taken, mut taken_bytes) = (Vec::new(), 0);
         loop {
-            let page = self.list_unchecked(context, target, &list).await?;
-            let resource_version = page.resource_version;
-            for stored in page.objects {
+            let page = listing.objects.page().await?;
+            if page.is_empty() {
+                return Ok((taken, listing.resource_version));
+            }
+            for stored in page {
                 let one = target.with_name(&stored.name.namespace, &stored.name.name);
                 match self.delete_unchecked(context, &one, options).await {
-                    Ok(_) => taken.push(stored),
+                    Ok(_) => taken_bytes += stored.record.len(),
                     // Somebody else was faster, which is what was wanted.
-                    Err(status) if status.code == 404 => {}
+                    Err(status) if status.code == 404 => continue,
                     Err(status) => return Err(status),
                 }
-            }
-            match page.continue_token {
-                Some(token) => list.continue_token = Some(token),
-                None => return Ok((taken, resource_version)),
+                if taken_bytes <= TAKEN_BYTES_MAX {
+                    taken.push(stored);
+                } else {
+                    taken = Vec::new();
+                }
             }
         }
     }

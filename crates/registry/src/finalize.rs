@@ -30,6 +30,7 @@ const WORKERS: usize = 4;
 const PLANE_LEN_MAX: usize = 1_000;
 /// Objects removed in one turn.
 const TURN_LEN_MAX: usize = 512;
+const TURN_BYTES_MAX: usize = 1 << 20;
 /// Deletes under way at a time: they share a commit group.
 const PARALLEL: usize = 64;
 /// Where our finalizers are: in the spec of a namespace, in the metadata of a CRD.
@@ -367,7 +368,8 @@ impl Registry {
         let resource = target.definition.resource_id;
         let list = |limit: usize, filter: Option<Arc<Filter>>| {
             let namespace = namespace.cloned();
-            let query = ListQuery { namespace, limit, filter, ..ListQuery::all(resource) };
+            let all = ListQuery::all(resource);
+            let query = ListQuery { namespace, limit, bytes_max: TURN_BYTES_MAX, filter, ..all };
             async {
                 let page = self.store.list(&context.plane, query).await;
                 page.map_err(|error| read_failed(&context.plane, error))

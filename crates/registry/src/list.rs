@@ -135,7 +135,19 @@ impl Registry {
         options: &ListOptions,
     ) -> Result<ListAnswer, Status> {
         self.authorize(context, "list", target).await?;
-        self.list_unchecked(context, target, options).await
+        let plane = &context.plane;
+        let mut query = self.list_query(plane, target, options).await?;
+        (query.limit, query.filter) = (options.limit, options.selection.filter());
+        let continued = options.continue_token.is_some();
+        let after = query.after.clone();
+        let page = self.store.list(plane, query).await.map_err(|error| match error {
+            ReadError::Compacted { .. } if continued => expired_token(after.as_ref(), target),
+            error => read_failed(plane, error),
+        })?;
+        let resource_version = plane.resource_version(page.revision);
+        let last = page.objects.last().filter(|_| page.more);
+        let continue_token = last.map(|last| token(&last.name, target, resource_version, page.remaining));
+        Ok(ListAnswer { objects: page.objects, resource_version, continue_token, remaining: page.remaining })
     }
 
     /// The same, read page by page: for answers, which may be of any length.
@@ -146,6 +158,16 @@ impl Registry {
         options: &ListOptions,
     ) -> Result<Listing, Status> {
         self.authorize(context, "list", target).await?;
+        self.listing_unchecked(context, target, options).await
+    }
+
+    /// A listing for somebody whose right to it has been checked.
+    pub(crate) async fn listing_unchecked(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        options: &ListOptions,
+    ) -> Result<Listing, Status> {
         let plane = &context.plane;
         let query = self.list_query(plane, target, options).await?;
         let (after, continued) = (query.after.clone(), options.continue_token.is_some());
@@ -162,28 +184,6 @@ impl Registry {
         Ok(Listing { resource_version, continue_token, remaining, objects: begun.objects })
     }
 
-    /// A list for somebody whose right to it has been checked.
-    pub(crate) async fn list_unchecked(
-        &self,
-        context: &RequestContext,
-        target: &Target,
-        options: &ListOptions,
-    ) -> Result<ListAnswer, Status> {
-        let plane = &context.plane;
-        let mut query = self.list_query(plane, target, options).await?;
-        (query.limit, query.filter) = (options.limit, options.selection.filter());
-        let continued = options.continue_token.is_some();
-        let after = query.after.clone();
-        let page = self.store.list(plane, query).await.map_err(|error| match error {
-            ReadError::Compacted { .. } if continued => expired_token(after.as_ref(), target),
-            error => read_failed(plane, error),
-        })?;
-        let resource_version = plane.resource_version(page.revision);
-        let last = page.objects.last().filter(|_| page.more);
-        let continue_token = last.map(|last| token(&last.name, target, resource_version, page.remaining));
-        Ok(ListAnswer { objects: page.objects, resource_version, continue_token, remaining: page.remaining })
-    }
-
     /// Which state is listed and where in it to begin; waits for a state that is about to come.
     async fn list_query(
         &self,
@@ -198,6 +198,7 @@ impl Registry {
             after: None,
             at: None,
             limit: 0,
+            bytes_max: 0,
             filter: None,
             remaining: Remaining::Count,
         };

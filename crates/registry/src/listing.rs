@@ -13,18 +13,16 @@ use polder_store::{Filter, ListPage, ListQuery, Plane, ReadError, Remaining, Sto
 use crate::selection::Selection;
 use crate::status::read_failed;
 
-/// What a page weighs, about.
+/// Where a page ends: with the object that makes it this heavy or this long.
 const PAGE_BYTES: usize = 128 * 1024;
-/// Objects of the first page, when their size is not known yet.
-const FIRST_PAGE_LEN: usize = 64;
-const PAGE_LEN_MIN: usize = 4;
 const PAGE_LEN_MAX: usize = 512;
 /// Objects that the cache holds anyway cost a pointer each, and reading on costs more once they have changed: so
-/// pages of those are longer.
-const SHARED_PAGE_BYTES: usize = 4 * 1024 * 1024;
+/// pages of those are longer. They are still bounded: what the cache lets go of is held by whoever is slow.
+const SHARED_PAGE_BYTES: usize = 1024 * 1024;
 const SHARED_PAGE_LEN_MAX: usize = 4096;
-/// Objects looked at in one go for those that match.
-const LOOKED_AT_MAX: usize = 512;
+/// Bytes looked at in one go for objects that match, and what looking at one costs beside its own.
+const LOOKED_AT_BYTES_MAX: usize = 4 * 1024 * 1024;
+const LOOK_BYTES: usize = 8 * 1024;
 /// What a list with a limit keeps of what it read to find its end.
 const KEPT_BYTES_MAX: usize = 2 * PAGE_BYTES;
 
@@ -57,7 +55,8 @@ pub(crate) struct Source {
     query: ListQuery,
     /// Objects that may still be given out.
     left: usize,
-    page_len: usize,
+    /// The cache has held what was read so far.
+    shared: bool,
 }
 
 /// Some objects that match, and what the store said about the rest.
@@ -114,7 +113,7 @@ impl Source {
             name: name.clone(),
             query,
             left: usize::MAX,
-            page_len: FIRST_PAGE_LEN,
+            shared: false,
         }
     }
 
@@ -186,7 +185,11 @@ impl Source {
 
     /// Reads on. `count` asks how many follow, if that can be known.
     async fn read(&mut self, count: bool) -> Result<Found, ReadError> {
-        let limit = self.page_len.min(self.left);
+        let (len_max, bytes_max) = match self.shared {
+            true => (SHARED_PAGE_LEN_MAX, SHARED_PAGE_BYTES),
+            false => (PAGE_LEN_MAX, PAGE_BYTES),
+        };
+        let limit = len_max.min(self.left);
         let looked_at = Arc::new(AtomicUsize::new(0));
         let filter: Option<Arc<Filter>> = if self.selects_all() {
             None
@@ -194,28 +197,23 @@ impl Source {
             // When it has seen enough it lets everything pass, so that the page ends; that is sorted out below.
             let (source, looked_at) = (self.matcher(), looked_at.clone());
             Some(Arc::new(move |object: &StoredObject| {
-                looked_at.fetch_add(1, Ordering::Relaxed) >= LOOKED_AT_MAX || source(object)
+                let cost = LOOK_BYTES + object.record.len();
+                looked_at.fetch_add(cost, Ordering::Relaxed) >= LOOKED_AT_BYTES_MAX || source(object)
             }))
         };
         let remaining = if count { self.query.remaining } else { Remaining::NotAsked };
-        let query = ListQuery { limit, filter, remaining, ..self.query.clone() };
+        let query = ListQuery { limit, bytes_max, filter, remaining, ..self.query.clone() };
         let page = self.store.list(&self.plane, query).await?;
         self.query.at = Some(page.revision);
         // Counted once, then carried along.
         self.query.remaining = page.remaining.map_or(remaining, Remaining::Before);
         if let Some(last) = page.objects.last() {
             self.query.after = Some(last.name.clone());
-            let average = (weight(&page.objects) / page.objects.len()).max(1);
-            let shared = page.objects.iter().all(|object| Arc::strong_count(object) > 1);
-            self.page_len = if shared {
-                (SHARED_PAGE_BYTES / average).clamp(PAGE_LEN_MIN, SHARED_PAGE_LEN_MAX)
-            } else {
-                (PAGE_BYTES / average).clamp(PAGE_LEN_MIN, PAGE_LEN_MAX)
-            };
+            self.shared = page.objects.iter().all(|object| Arc::strong_count(object) > 1);
         }
         let mut page = page;
         let mut objects = std::mem::take(&mut page.objects);
-        if looked_at.load(Ordering::Relaxed) > LOOKED_AT_MAX {
+        if looked_at.load(Ordering::Relaxed) > LOOKED_AT_BYTES_MAX {
             let matches = self.matcher();
             objects.retain(|object| matches(object));
         }

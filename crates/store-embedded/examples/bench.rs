@@ -194,7 +194,8 @@ impl Bench {
             for _ in 0..rounds {
                 let space = SpaceId(self.random.next() % self.spaces);
                 let at = Revision::NEWEST;
-                let scan = Scan { space, resource: RESOURCE, namespace: None, after: None, at, limit };
+                let (resource, bytes_max) = (RESOURCE, usize::MAX);
+                let scan = Scan { space, resource, namespace: None, after: None, at, limit, bytes_max };
                 rows += reader.scan(&scan)?.len() as u32;
             }
             let time = cpu() - started;

@@ -56,7 +56,9 @@ pub(crate) fn compact(
         let mut rows = statement
             .query((revision_column(compacted.revision), revision_column(target)))
             .map_err(engine_error)?;
-        while entries_count < ENTRIES_MAX && started.elapsed() < TIME_MAX {
+        let may_go_on = |entries_count| entries_count < ENTRIES_MAX && started.elapsed() < TIME_MAX;
+        // One commit a call at least, or on a busy machine nothing is ever forgotten.
+        while reached.revision == compacted.revision || may_go_on(entries_count) {
             let Some(row) = rows.next().map_err(engine_error)? else { break };
             let revision = revision(row, 0)?;
             let mut commit = Commit::open(revision, blob(row, 1)?)?;

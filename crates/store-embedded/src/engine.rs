@@ -251,6 +251,10 @@ impl Engine for SqliteEngine {
     fn reader(&self) -> Arc<dyn Reader> {
         Arc::<ReadPool>::clone(&self.pool)
     }
+
+    fn own_reader(&self) -> Arc<dyn Reader> {
+        Arc::new(self.pool.of_one())
+    }
 }
 
 impl SqliteEngine {

@@ -46,6 +46,11 @@ impl ReadPool {
         ReadPool { path, cache_bytes, connections_max, state: Mutex::default(), returned: Condvar::new() }
     }
 
+    /// Another pool on the same database, with a connection of its own.
+    pub(crate) fn of_one(&self) -> ReadPool {
+        ReadPool::new(self.path.clone(), 1, self.cache_bytes)
+    }
+
     pub(crate) fn take(&self) -> Result<Borrowed<'_>, EngineError> {
         let mut state = self.state.lock();
         loop {

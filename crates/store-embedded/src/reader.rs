@@ -95,6 +95,7 @@ fn scan_range(
         .map_err(engine_error)?;
 
     let mut found = Vec::new();
+    let mut bytes = 0;
     // The object under the cursor, whether its version was found, and how many of its rows were of no use.
     let mut current: Vec<u8> = Vec::with_capacity(96);
     let mut answered = false;
@@ -113,8 +114,10 @@ fn scan_range(
             let revision = revision(row, 1)?;
             if !answered && revision <= scan.at {
                 let record = opener.open(key, revision, blob(row, 2)?)?;
-                found.push((name(key)?, Version { revision, record }));
-                if found.len() == scan.limit {
+                let version = Version { revision, record };
+                bytes += version.len();
+                found.push((name(key)?, version));
+                if found.len() == scan.limit || bytes >= scan.bytes_max {
                     return Ok(found);
                 }
                 answered = true;
@@ -129,8 +132,9 @@ fn scan_range(
                 snapshot = Some(Snapshot::hold(connection)?);
             }
             if !answered && let Some(version) = version(connection, opener, &current, scan.at)? {
+                bytes += version.len();
                 found.push((name(&current)?, version));
-                if found.len() == scan.limit {
+                if found.len() == scan.limit || bytes >= scan.bytes_max {
                     return Ok(found);
                 }
             }

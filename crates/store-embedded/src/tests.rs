@@ -13,7 +13,10 @@ use polder_model::{GroupResource, PlaneId, json};
 use polder_store::engine::{
     Batch, Engine, LogEntry, ObjectWrite, PlaneRow, PlaneWrite, Reader, Recovered, Scan, SpaceRow, SpaceState,
 };
-use polder_store::{Limits, ObjectName, Record, ResourceId, Revision, SpaceId};
+use polder_store::{
+    Change, CommitError, Expect, Key, Limits, ObjectName, Record, ResourceId, Revision, SpaceId, Store,
+    StoreOptions,
+};
 
 use crate::{OpenError, Options, SqliteEngine};
 
@@ -93,6 +96,7 @@ pub(super) fn all(at: u64) -> Scan<'static> {
         after: None,
         at: Revision(at),
         limit: 1_000_000,
+        bytes_max: usize::MAX,
     }
 }
 
@@ -308,4 +312,26 @@ fn many_threads_read_while_one_writes() {
         }
         done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
+}
+
+/// Reads may take every connection there is: the committer has its own, and planes are written all the same.
+#[tokio::test]
+async fn writes_do_not_wait_for_readers() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { readers_max: 1, ..Options::default() };
+    let engine = SqliteEngine::open(directory.path(), &options).unwrap();
+    let pool = engine.pool.clone();
+    let uncached = StoreOptions { cache_bytes_max: 0, ..StoreOptions::default() };
+    let store = Store::open(Box::new(engine), uncached, "", |_| Vec::new()).unwrap();
+    let (plane, resource) =
+        (store.plane("core").unwrap().id, store.resource_id(&GroupResource::new("", "x")));
+    let key = Key { plane, resource, name: object("a") };
+    let taken = pool.take().unwrap();
+    for expect in [Expect::Absent, Expect::Anything] {
+        store.commit(Change::put(key.clone(), record("1"), expect)).await.unwrap();
+    }
+    let refused = store.commit(Change::put(key, record("2"), Expect::Absent)).await;
+    assert!(matches!(refused, Err(CommitError::Conflict { .. })), "{refused:?}");
+    drop(taken);
+    store.close();
 }

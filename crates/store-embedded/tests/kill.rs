@@ -219,6 +219,7 @@ impl Expected {
             after: None,
             at: Revision::NEWEST,
             limit: usize::MAX,
+            bytes_max: usize::MAX,
         };
         let found: BTreeMap<ObjectName, (u64, Record)> = reader
             .scan(&scan)

@@ -76,8 +76,31 @@ impl Snapshot {
 pub(crate) struct Cache {
     shards: [RwLock<BTreeMap<CollectionKey, Slot>>; SHARDS],
     bytes: AtomicUsize,
+    /// Of collections that are being loaded; not in `bytes` yet.
+    loading_bytes: AtomicUsize,
     bytes_max: usize,
     clock: AtomicU64,
+}
+
+/// What one load holds. All of them together may hold as much as the cache.
+pub(crate) struct Loading<'a> {
+    cache: &'a Cache,
+    bytes: usize,
+}
+
+impl Loading<'_> {
+    /// False when there is no room for one more object.
+    pub(crate) fn add(&mut self, object: &StoredObject) -> bool {
+        let bytes = weight(object);
+        self.bytes += bytes;
+        self.cache.loading_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.cache.bytes_max
+    }
+}
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        self.cache.loading_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug)]
@@ -116,6 +139,7 @@ impl Cache {
         Cache {
             shards: std::array::from_fn(|_| RwLock::default()),
             bytes: AtomicUsize::new(0),
+            loading_bytes: AtomicUsize::new(0),
             bytes_max,
             clock: AtomicU64::new(1),
         }
@@ -128,6 +152,10 @@ impl Cache {
     /// A collection larger than this is never loaded: it would push everybody else's out.
     pub(crate) fn collection_bytes_max(&self) -> usize {
         self.bytes_max / 4
+    }
+
+    pub(crate) fn loading(&self) -> Loading<'_> {
+        Loading { cache: self, bytes: 0 }
     }
 
     pub(crate) fn get(&self, plane: PlaneId, resource: ResourceId, name: &ObjectName) -> Lookup {
@@ -302,6 +330,21 @@ fn apply(snapshot: &mut Snapshot, bytes: &mut usize, change: CacheChange) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn loads_share_a_limit() {
+        let record = crate::object::Record::encode(&polder_model::json!({}));
+        let (name, revision, space) = (ObjectName::cluster("a"), Revision(1), crate::key::SpaceId(1));
+        let object = StoredObject { name, revision, space, record };
+        let cache = Cache::new(10 * weight(&object));
+        let (mut one, mut two) = (cache.loading(), cache.loading());
+        assert!((0..5).all(|_| one.add(&object) && two.add(&object)));
+        assert!(!one.add(&object) && !two.add(&object), "together they are as large as the cache");
+        drop(one);
+        assert!(two.add(&object), "what is given up is free again");
+        drop(two);
+        assert_eq!(cache.loading_bytes.load(Ordering::Relaxed), 0);
+    }
 
     #[test]
     fn empty_collections_are_evicted_too() {

@@ -52,6 +52,11 @@ pub trait Engine: Send {
     fn fill(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError>;
 
     fn reader(&self) -> Arc<dyn Reader>;
+
+    /// A reader for the committer alone: it does not wait for the reads of others, however many there are.
+    fn own_reader(&self) -> Arc<dyn Reader> {
+        self.reader()
+    }
 }
 
 /// The reading side of an engine. Blocking; calls are short.
@@ -88,6 +93,18 @@ pub struct Version {
     pub record: Option<Record>,
 }
 
+impl Version {
+    /// What it counts for against [`Scan::bytes_max`].
+    pub fn len(&self) -> usize {
+        self.record.as_ref().map_or(0, Record::len)
+    }
+
+    /// Whether it counts for nothing: a deletion.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// A version that is copied into a space.
 #[derive(Clone, Debug)]
 pub struct FilledVersion {
@@ -107,6 +124,9 @@ pub struct Scan<'a> {
     pub after: Option<&'a ObjectName>,
     pub at: Revision,
     pub limit: usize,
+    /// The answer ends with the object whose record makes it this heavy, so there is always one. An answer with fewer
+    /// objects than `limit` and fewer bytes than this ends the range.
+    pub bytes_max: usize,
 }
 
 /// One change, as the log remembers it.

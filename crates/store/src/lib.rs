@@ -25,6 +25,7 @@ mod read;
 mod scan;
 mod shared;
 mod store;
+mod turns;
 
 pub use change::{Change, CommitError, Committed, Expect, ForkSource, PlaneChange, Write};
 pub use feed::{Event, Watch, WatchError, WatchScope};

@@ -8,7 +8,7 @@ use crate::engine::EngineError;
 use crate::key::{ObjectName, ResourceId, Revision};
 use crate::object::StoredObject;
 use crate::plane::Plane;
-use crate::scan::{SCAN_CHUNK_LEN, StackScan};
+use crate::scan::StackScan;
 use crate::shared::Shared;
 
 /// Which objects of one resource a list asks for.
@@ -22,6 +22,9 @@ pub struct ListQuery {
     pub at: Option<Revision>,
     /// Zero means all.
     pub limit: usize,
+    /// The page ends with the object that makes it this heavy, so it always gets on. Zero means that it may weigh
+    /// anything.
+    pub bytes_max: usize,
     /// Keeps the objects it returns true for.
     pub filter: Option<Arc<Filter>>,
     pub remaining: Remaining,
@@ -42,8 +45,21 @@ pub enum Remaining {
 impl ListQuery {
     /// All of a resource.
     pub fn all(resource: ResourceId) -> ListQuery {
-        let remaining = Remaining::NotAsked;
-        ListQuery { resource, namespace: None, after: None, at: None, limit: 0, filter: None, remaining }
+        ListQuery {
+            resource,
+            namespace: None,
+            after: None,
+            at: None,
+            limit: 0,
+            bytes_max: 0,
+            filter: None,
+            remaining: Remaining::NotAsked,
+        }
+    }
+
+    /// Whether a page of so many objects and bytes is full.
+    fn is_full(&self, len: usize, bytes: usize) -> bool {
+        (self.limit > 0 && len >= self.limit) || (self.bytes_max > 0 && bytes >= self.bytes_max)
     }
 
     /// How many follow a page of this length, if that is known without counting.
@@ -82,25 +98,30 @@ impl Shared {
         at: Revision,
     ) -> Result<ListPage, EngineError> {
         let namespace = query.namespace.as_deref();
-        let mut scan = StackScan::new(self, &plane.stack, query.resource, namespace, query.after.clone(), at);
-        if query.limit > 0 && query.filter.is_none() {
-            scan.set_chunk_len(query.limit.saturating_add(1).min(SCAN_CHUNK_LEN));
+        let (reader, after) = (&*self.reader, query.after.clone());
+        let mut scan = StackScan::new(reader, &plane.stack, query.resource, namespace, after, at);
+        if query.filter.is_none() {
+            let len = if query.limit > 0 { query.limit.saturating_add(1) } else { usize::MAX };
+            let bytes = if query.bytes_max > 0 { query.bytes_max } else { usize::MAX };
+            scan.set_chunk(len, bytes);
         }
         let mut page = ListPage { revision: at, objects: Vec::new(), more: false, remaining: None };
+        let mut bytes = 0;
         while let Some(object) = scan.next()? {
             if query.filter.as_ref().is_some_and(|filter| !filter(&object)) {
                 continue;
             }
-            if query.limit > 0 && page.objects.len() == query.limit {
+            if query.is_full(page.objects.len(), bytes) {
                 page.more = true;
                 break;
             }
+            bytes += object.record.len();
             page.objects.push(object);
         }
         if page.more && query.wants_remaining() {
             let mut remaining = query.remaining_after(page.objects.len());
             if remaining.is_none() {
-                scan.set_chunk_len(SCAN_CHUNK_LEN);
+                scan.set_chunk(usize::MAX, usize::MAX);
                 let mut count = 1;
                 while scan.next()?.is_some() {
                     count += 1;
@@ -138,14 +159,16 @@ pub(crate) fn page_from_snapshot(
     let mut rest =
         snapshot.objects.range((from, Bound::Unbounded)).take_while(|(name, _)| in_namespace(name));
     let mut page = ListPage { revision, objects: Vec::new(), more: false, remaining: None };
+    let mut bytes = 0;
     for (_, object) in rest.by_ref() {
         if query.filter.as_ref().is_some_and(|filter| !filter(object)) {
             continue;
         }
-        if query.limit > 0 && page.objects.len() == query.limit {
+        if query.is_full(page.objects.len(), bytes) {
             page.more = true;
             break;
         }
+        bytes += object.record.len();
         page.objects.push(object.clone());
     }
     if page.more && query.wants_remaining() {

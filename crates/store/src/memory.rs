@@ -159,6 +159,7 @@ impl Reader for MemoryEngine {
             Some(after) if *after >= first => Bound::Excluded((scan.space, scan.resource, after.clone())),
             _ => Bound::Included((scan.space, scan.resource, first)),
         };
+        let mut bytes = 0;
         Ok(state
             .versions
             .range((from, Bound::Unbounded))
@@ -168,6 +169,11 @@ impl Reader for MemoryEngine {
             })
             .filter_map(|((_, _, name), versions)| Some((name.clone(), newest_at(versions, scan.at)?)))
             .take(scan.limit)
+            .take_while(|(_, version)| {
+                let full = bytes >= scan.bytes_max.max(1);
+                bytes += version.len();
+                !full
+            })
             .collect())
     }
 

@@ -6,7 +6,7 @@ use imbl::OrdMap;
 use polder_model::PlaneId;
 
 use crate::cache::Snapshot;
-use crate::engine::EngineError;
+use crate::engine::{EngineError, Reader};
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 use crate::object::StoredObject;
 use crate::plane::Plane;
@@ -94,7 +94,6 @@ impl Shared {
         if at < compacted { Err(ReadError::Compacted { at, compacted }) } else { Ok(()) }
     }
 
-    /// Looks an object up through a stack of spaces; the first space that knows it decides.
     pub(crate) fn find(
         &self,
         stack: &[SpaceId],
@@ -102,15 +101,7 @@ impl Shared {
         name: &ObjectName,
         at: Revision,
     ) -> Result<Option<Arc<StoredObject>>, EngineError> {
-        for &space in stack {
-            if let Some(version) = self.reader.version(space, resource, name, at)? {
-                let (name, revision) = (name.clone(), version.revision);
-                return Ok(version
-                    .record
-                    .map(|record| Arc::new(StoredObject { name, revision, space, record })));
-            }
-        }
-        Ok(None)
+        find(&*self.reader, stack, resource, name, at)
     }
 
     /// Brings a collection into the cache, unless it is too large or somebody else is at it.
@@ -139,10 +130,14 @@ impl Shared {
         at: Revision,
     ) -> Option<OrdMap<ObjectName, Arc<StoredObject>>> {
         let mut left = self.cache.collection_bytes_max();
+        let mut loading = self.cache.loading();
         let mut objects = OrdMap::new();
-        let mut scan = StackScan::new(self, &plane.stack, resource, None, None, at);
+        let mut scan = StackScan::new(&*self.reader, &plane.stack, resource, None, None, at);
         while let Some(object) = scan.next().ok()? {
             left = left.checked_sub(object.record.len())?;
+            if !loading.add(&object) {
+                return None;
+            }
             objects.insert(object.name.clone(), object);
         }
         Some(objects)
@@ -154,8 +149,36 @@ fn reads_the_same(before: &Plane, now: &Plane) -> bool {
     now.stack.ends_with(&before.stack)
 }
 
+/// Looks an object up through a stack of spaces; the first space that knows it decides.
+pub(crate) fn find(
+    reader: &dyn Reader,
+    stack: &[SpaceId],
+    resource: ResourceId,
+    name: &ObjectName,
+    at: Revision,
+) -> Result<Option<Arc<StoredObject>>, EngineError> {
+    for &space in stack {
+        if let Some(version) = reader.version(space, resource, name, at)? {
+            let (name, revision) = (name.clone(), version.revision);
+            let record = version.record;
+            return Ok(record.map(|record| Arc::new(StoredObject { name, revision, space, record })));
+        }
+    }
+    Ok(None)
+}
+
+/// Reads from the engine when it is the plane's turn. Runs to its end even when the caller goes away.
 pub(crate) async fn run_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
-) -> Result<T, ReadError> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| ReadError::Closed)?
+    shared: &Arc<Shared>,
+    plane: PlaneId,
+    work: impl FnOnce(&Shared) -> T + Send + 'static,
+) -> Option<T> {
+    let turn = shared.turns.take(plane).await;
+    let shared = shared.clone();
+    let read = tokio::task::spawn_blocking(move || {
+        let answer = work(&shared);
+        drop(turn);
+        answer
+    });
+    read.await.ok()
 }

@@ -16,10 +16,12 @@ use crate::feed::Feed;
 use crate::key::{ResourceId, Revision, SpaceId};
 use crate::plane::Plane;
 use crate::store::StoreOptions;
+use crate::turns::Turns;
 
 /// What readers, watches and the committer share.
 pub(crate) struct Shared {
     pub(crate) reader: Arc<dyn Reader>,
+    pub(crate) turns: Arc<Turns>,
     pub(crate) cache: Cache,
     pub(crate) feed: Feed,
     pub(crate) planes: RwLock<PlaneTable>,
@@ -116,6 +118,7 @@ impl Shared {
         }
         Ok(Shared {
             reader,
+            turns: Turns::new(),
             cache: Cache::new(options.cache_bytes_max),
             feed: Feed::new(recovered.current, options.recent_bytes_max),
             planes: RwLock::default(),

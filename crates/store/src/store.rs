@@ -143,14 +143,14 @@ impl Store {
             Lookup::Cold => false,
             Lookup::Warm => true,
         };
-        let (shared, plane, name) = (self.shared.clone(), plane.id, name.clone());
-        run_blocking(move || {
+        let (plane, name) = (plane.id, name.clone());
+        let read = run_blocking(&self.shared, plane, move |shared| {
             if warm {
                 shared.load(plane, resource);
             }
             shared.at_current(plane, |plane, at| shared.find(&plane.stack, resource, &name, at))
-        })
-        .await
+        });
+        read.await.ok_or(ReadError::Closed)?
     }
 
     /// A page of a collection.
@@ -168,8 +168,8 @@ impl Store {
             self.shared.visible(page.revision).await;
             return Ok(page);
         }
-        let (shared, plane) = (self.shared.clone(), plane.id);
-        let page = run_blocking(move || {
+        let plane = plane.id;
+        let page = run_blocking(&self.shared, plane, move |shared| {
             let Some(at) = query.at else {
                 if let Some(snapshot) = shared.load(plane, query.resource)
                     && let Some(page) = page_from_snapshot(&snapshot, current, &query)
@@ -179,22 +179,22 @@ impl Store {
                 return shared.at_current(plane, |plane, at| shared.page_from_engine(plane, &query, at));
             };
             shared.at_revision(plane, at, |plane, at| shared.page_from_engine(plane, &query, at))
-        })
-        .await?;
+        });
+        let page = page.await.ok_or(ReadError::Closed)??;
         self.shared.visible(page.revision).await;
         Ok(page)
     }
 
     /// Whether nothing was ever written to a plane, and it stands on nothing but the base layer.
     pub async fn is_untouched(&self, plane: &Arc<Plane>) -> Result<bool, ReadError> {
-        let (shared, plane) = (self.shared.clone(), plane.id);
-        run_blocking(move || {
+        let plane = plane.id;
+        let read = run_blocking(&self.shared, plane, move |shared| {
             let plane = shared.plane_now(plane)?;
             let (overlay, below) = (plane.overlay(), &plane.stack[1..]);
             let fresh = below.iter().all(|space| shared.planes.read().bases.contains(space));
             Ok(fresh && shared.reader.is_empty(overlay)?)
-        })
-        .await
+        });
+        read.await.ok_or(ReadError::Closed)?
     }
 
     /// Watches changes after a revision.

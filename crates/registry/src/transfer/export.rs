@@ -177,6 +177,7 @@ async fn read_page(
     after: Option<ObjectName>,
     at: Revision,
 ) -> Result<ListPage, Status> {
-    let query = ListQuery { after, at: Some(at), limit: PAGE_LEN, ..ListQuery::all(resource) };
+    let all = ListQuery::all(resource);
+    let query = ListQuery { after, at: Some(at), limit: PAGE_LEN, bytes_max: PIECE_BYTES, ..all };
     registry.store.list(plane, query).await.map_err(|error| read_failed(plane, error))
 }

@@ -46,8 +46,6 @@ pub(super) struct Group {
     pub(super) layers: HashMap<SmolStr, Option<SpaceId>>,
     /// The newest change of a plane in this group, and the one before it.
     pub(super) last_changes: HashMap<PlaneId, (Revision, Option<Revision>)>,
-    /// Planes that read through other layers now. Their rows stay as they are.
-    pub(super) restacked: Vec<Arc<Plane>>,
     /// Planes whose resource versions are others now: whoever watches them must start again.
     pub(super) raised: Vec<PlaneId>,
     pub(super) replies: Vec<(oneshot::Sender<Answer>, Answer)>,

@@ -65,7 +65,7 @@ impl Committer {
             return true;
         }
         // When in doubt, seal: that is always correct.
-        !self.shared.reader.is_empty(space).unwrap_or(false)
+        !self.reader.is_empty(space).unwrap_or(false)
     }
 
     pub(super) fn add_space(&self, group: &mut Group, row: SpaceRow) {
@@ -93,7 +93,10 @@ impl Committer {
 
     pub(super) fn drop_if_unused(&self, group: &mut Group, id: SpaceId) {
         let Space { row, children, .. } = self.space(group, id);
-        let pinned = row.state != SpaceState::Sealed || !row.layer.is_empty() || Some(id) == self.base;
+        let pinned = row.state != SpaceState::Sealed
+            || !row.layer.is_empty()
+            || Some(id) == self.base
+            || self.merging.holds(id);
         if children == 0 && !pinned {
             self.drop_space(group, id);
         }

@@ -5,18 +5,19 @@
 //!
 //! Only layers that were sealed before the oldest kept revision are merged. Whatever is read then, at any revision,
 //! is the newest version in them: the merged layer needs no history, and its versions keep their revisions. While it is
-//! being filled it is marked as dropped, so that a crash leaves nothing behind. Then it takes the
-//! place of the others, all at once; nobody sees a difference, so that is no commit. Whoever else stands on one of those keeps it, and what nobody stands on any more is dropped.
+//! being filled it is marked as dropped, so that a crash leaves nothing behind. Then it takes the place of the others
+//! ([`super::replace`]); nobody sees a difference, so that is no commit.
+//!
+//! All of it happens in steps between two groups of commits, each bounded in what it reads, writes and holds.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use hashbrown::HashSet;
 use polder_model::{PlaneId, SmolStr};
 
+use super::Committer;
 use super::group::Space;
-use super::planes::replaced;
-use super::{Committer, chain};
+use super::replace::Replacing;
 use crate::engine::{EngineError, FilledVersion, SpaceRow, SpaceState};
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 use crate::plane::Plane;
@@ -24,10 +25,9 @@ use crate::scan::StackScan;
 
 /// Layers of one level that become one of the next.
 const RUN_LEN: usize = 8;
-/// A layer that more planes stand on is not replaced: they would all have to be written at once.
-const TOP_CHILDREN_MAX: u32 = 64;
-/// Versions copied between two groups of commits, and resources looked through for them.
+/// What is copied between two groups of commits, one version at least, and resources looked through for it.
 const STEP_LEN: usize = 128;
+const STEP_BYTES: usize = 1 << 20;
 const STEP_RESOURCES_LEN: u32 = 64;
 /// Where the numbers of merged layers begin.
 const MERGED_IDS: u64 = 1 << 62;
@@ -38,7 +38,7 @@ const STEP_PLANES_LEN: usize = 64;
 #[derive(Default)]
 pub(super) struct Merging {
     /// Planes with so many layers that some may be merged, now or when they are older.
-    deep: HashSet<PlaneId>,
+    pub(super) deep: HashSet<PlaneId>,
     /// Those that have to be looked at.
     queue: VecDeque<PlaneId>,
     current: Option<Merge>,
@@ -46,14 +46,17 @@ pub(super) struct Merging {
     count: u64,
 }
 
-struct Merge {
+pub(super) struct Merge {
     plane: PlaneId,
     /// The layers, from the top down.
-    run: Vec<SpaceId>,
-    into: SpaceRow,
-    level: u8,
+    pub(super) run: Vec<SpaceId>,
+    pub(super) into: SpaceRow,
+    pub(super) level: u8,
+    /// What is to be copied next: of which resource, and after which name.
     resource: u32,
     after: Option<ObjectName>,
+    /// When everything is copied.
+    replacing: Option<Replacing>,
 }
 
 impl Merging {
@@ -85,6 +88,14 @@ impl Merging {
         self.queue.extend(&self.deep);
     }
 
+    /// Whether a layer must stay, though perhaps nothing stands on it: planes that are about to read through the merged
+    /// one still read through those below the top.
+    pub(super) fn holds(&self, id: SpaceId) -> bool {
+        self.current
+            .as_ref()
+            .is_some_and(|merge| merge.replacing.is_some() && (id == merge.run[0] || id == merge.into.id))
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.current.is_none() && self.queue.is_empty()
     }
@@ -104,8 +115,11 @@ impl Committer {
             }
             return Ok(());
         };
-        match self.copy_some(&mut merge) {
-            Ok(true) => self.end_merge(merge),
+        match self.merge_step(&mut merge) {
+            Ok(true) => {
+                self.merging.queue.push_back(merge.plane);
+                Ok(())
+            }
             Ok(false) => {
                 self.merging.current = Some(merge);
                 Ok(())
@@ -117,18 +131,35 @@ impl Committer {
         }
     }
 
+    /// One step of a merge; true when it is over.
+    fn merge_step(&mut self, merge: &mut Merge) -> Result<bool, EngineError> {
+        if let Some(mut replacing) = merge.replacing.take() {
+            let over = self.replace_some(merge, &mut replacing);
+            merge.replacing = Some(replacing);
+            return over;
+        }
+        if !self.copy_some(merge)? {
+            return Ok(false);
+        }
+        if merge.run.iter().all(|id| self.spaces.contains_key(id)) {
+            merge.replacing = Some(Replacing::default());
+            return Ok(false);
+        }
+        // Somebody deleted the planes above meanwhile.
+        self.dropping.push_back(merge.into.id);
+        Ok(true)
+    }
+
     /// The layers of a plane to merge next, from the top down, and their level. The lowest ones first: more planes
     /// stand on them.
     fn find_run(&self, plane: PlaneId) -> Option<(Vec<SpaceId>, u8)> {
         let plane = self.shared.planes.read().by_id.get(&plane).cloned()?;
         let levels: Vec<Option<u8>> = plane.stack[1..].iter().map(|id| self.level_if_old(*id)).collect();
         let same_level = |window: &[Option<u8>]| window.iter().all(|level| *level == window[0]);
-        let fits = |index: usize| self.spaces[&plane.stack[index + 1]].children <= TOP_CHILDREN_MAX;
         let runs = levels.windows(RUN_LEN).enumerate().rev();
         let run = runs
             .filter(|(_, window)| same_level(window))
             .filter_map(|(index, window)| Some((window[0]?, index)))
-            .filter(|(_, index)| fits(*index))
             .min_by_key(|(level, _)| *level);
         run.map(|(level, index)| (plane.stack[index + 1..][..RUN_LEN].to_vec(), level))
     }
@@ -155,7 +186,7 @@ impl Committer {
         self.merging.count = (self.merging.count + 1) % (1 << 15);
         // It is removed only if it comes to nothing.
         self.dropping.retain(|id| *id != into.id);
-        Ok(Merge { plane, run, into, level, resource: 0, after: None })
+        Ok(Merge { plane, run, into, level, resource: 0, after: None, replacing: None })
     }
 
     /// A number for a merged layer. Merging is no commit, so it has none of the numbers that commits give.
@@ -174,101 +205,35 @@ impl Committer {
                 return Ok(true);
             }
             let (resource, after) = (ResourceId(merge.resource), merge.after.clone());
-            let mut scan = StackScan::new(&self.shared, &merge.run, resource, None, after, Revision::NEWEST);
-            scan.set_chunk_len(STEP_LEN);
-            let mut last = None;
-            let (mut found, mut versions) = (0, Vec::new());
-            while found < STEP_LEN
-                && let Some((name, version, _)) = scan.next_version()?
-            {
+            let mut scan = StackScan::new(&*self.reader, &merge.run, resource, None, after, Revision::NEWEST);
+            scan.set_chunk(STEP_LEN, STEP_BYTES);
+            let (mut last, mut versions) = (None, Vec::new());
+            let (mut found, mut bytes) = (0, 0);
+            let more = loop {
+                if found == STEP_LEN || bytes >= STEP_BYTES {
+                    break true;
+                }
+                let Some((name, version, _)) = scan.next_version()? else { break false };
                 found += 1;
+                bytes += version.len();
                 last = Some(name.clone());
                 // Where nothing is below there is nothing to hide.
                 if version.record.is_some() || merge.into.parent.is_some() {
                     versions.push(FilledVersion { resource, name, version });
                 }
-            }
+            };
             if !versions.is_empty() {
                 self.engine.fill(merge.into.id, &versions)?;
             }
-            if found < STEP_LEN {
-                (merge.resource, merge.after) = (merge.resource + 1, None);
-            } else {
+            if more {
                 merge.after = last;
+            } else {
+                (merge.resource, merge.after) = (merge.resource + 1, None);
             }
             if found > 0 {
                 return Ok(false);
             }
         }
         Ok(false)
-    }
-
-    /// Puts the merged layer in the place of those it was made of.
-    fn end_merge(&mut self, merge: Merge) -> Result<(), EngineError> {
-        let (top, into) = (merge.run[0], merge.into.id);
-        let children = self.children(top);
-        let known = self.spaces.get(&top).map_or(0, |space| space.children as usize);
-        if known == 0 || known != children.len() || merge.run.iter().any(|id| !self.spaces.contains_key(id)) {
-            // Somebody deleted the planes above meanwhile.
-            self.dropping.push_back(into);
-            return Ok(());
-        }
-        let mut group = self.new_group();
-        self.add_space(&mut group, SpaceRow { state: SpaceState::Sealed, ..merge.into.clone() });
-        let mut merged = self.space(&group, into);
-        merged.level = merge.level.saturating_add(1);
-        merged.children = u32::try_from(children.len()).unwrap_or(u32::MAX);
-        group.put_space(merged);
-        for child in children {
-            let mut child = self.space(&group, child);
-            child.row.parent = Some(into);
-            group.put_space(child);
-        }
-        let mut replaced_top = self.space(&group, top);
-        replaced_top.children = 0;
-        group.spaces.insert(top, replaced_top);
-        self.drop_if_unused(&mut group, top);
-        group.restacked = self.restacked(&merge);
-        let outcome = self.finish(group);
-        if let Err(error) = outcome {
-            tracing::error!(error = %chain(&error), "layers were not merged");
-            self.dropping.push_back(into);
-            return Err(EngineError::Failed(Box::new(error)));
-        }
-        self.merging.queue.push_back(merge.plane);
-        Ok(())
-    }
-
-    /// Everything that stands on a layer. It is below some plane or below a layer with a name; all those planes are deep.
-    fn children(&self, parent: SpaceId) -> HashSet<SpaceId> {
-        let mut children = HashSet::new();
-        let planes = self.shared.planes.read();
-        for plane in self.merging.deep.iter().filter_map(|id| planes.by_id.get(id)) {
-            let at = plane.stack.iter().position(|id| *id == parent);
-            children.extend(at.filter(|at| *at > 0).map(|at| plane.stack[at - 1]));
-        }
-        for layer in self.layers.values() {
-            let mut next = Some(*layer);
-            while let Some(id) = next {
-                next = self.spaces.get(&id).and_then(|space| space.row.parent);
-                if next == Some(parent) {
-                    children.insert(id);
-                }
-            }
-        }
-        children
-    }
-
-    /// The planes that read through a run of layers, with the merged one instead.
-    fn restacked(&self, merge: &Merge) -> Vec<Arc<Plane>> {
-        let planes = self.shared.planes.read();
-        let deep = self.merging.deep.iter().filter_map(|id| planes.by_id.get(id));
-        deep.filter_map(|plane| {
-            let at = plane.stack.iter().position(|id| *id == merge.run[0])?;
-            let (above, below) = (&plane.stack[..at], plane.stack.get(at + merge.run.len()..)?);
-            let stack = [above, &[merge.into.id], below].concat();
-            Some(replaced(plane, stack.into(), plane.limits))
-        })
-        .collect()
     }
 }

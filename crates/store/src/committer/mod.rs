@@ -24,6 +24,7 @@ mod plan;
 mod planes;
 mod publish;
 mod recover;
+mod replace;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ use self::chores::History;
 use self::group::{Group, Space};
 use self::merge::Merging;
 use crate::change::{Change, CommitError, Committed};
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, EngineError, Reader};
 use crate::key::{Revision, SpaceId};
 use crate::shared::Shared;
 
@@ -84,6 +85,8 @@ pub(crate) fn start_ticks(jobs: mpsc::WeakSender<Job>) -> std::io::Result<()> {
 
 pub(crate) struct Committer {
     engine: Box<dyn Engine>,
+    /// Its own, so that writes do not wait for reads.
+    reader: Arc<dyn Reader>,
     shared: Arc<Shared>,
     spaces: HashMap<SpaceId, Space>,
     layers: HashMap<SmolStr, SpaceId>,

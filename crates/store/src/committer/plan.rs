@@ -14,6 +14,7 @@ use crate::feed::Event;
 use crate::key::{Key, Revision};
 use crate::object::StoredObject;
 use crate::plane::{Limits, Plane};
+use crate::read::find;
 
 impl Committer {
     /// Checks a change and, if it may happen, adds it to the group. Leaves the group untouched otherwise.
@@ -139,7 +140,7 @@ impl Committer {
         if let Lookup::Found(object, _) = self.shared.cache.get(key.plane, key.resource, &key.name) {
             return Ok(object);
         }
-        let found = self.shared.find(&plane.stack, key.resource, &key.name, Revision::NEWEST);
+        let found = find(&*self.reader, &plane.stack, key.resource, &key.name, Revision::NEWEST);
         found.map_err(|error| CommitError::Engine(Arc::new(error)))
     }
 }

@@ -42,12 +42,8 @@ impl Committer {
             }
         }
         let mut gone = Vec::new();
-        if !group.planes.is_empty() || !group.restacked.is_empty() {
+        if !group.planes.is_empty() {
             let mut planes = self.shared.planes.write();
-            for plane in group.restacked.drain(..) {
-                self.merging.note_quietly(&plane);
-                planes.insert(plane);
-            }
             for (id, plane) in group.planes.drain() {
                 match plane {
                     Some(plane) => {

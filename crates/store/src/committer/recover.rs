@@ -28,6 +28,7 @@ impl Committer {
         recovered: Recovered,
     ) -> Result<Committer, EngineError> {
         let mut committer = Committer {
+            reader: engine.own_reader(),
             engine,
             shared,
             spaces: HashMap::with_capacity(recovered.spaces.len()),

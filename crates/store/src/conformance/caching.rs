@@ -258,3 +258,52 @@ pub(super) async fn deletion_during_a_read(setup: &Setup<'_>) {
     }
     world.check_values(&source, &[("a", 1)]).await;
 }
+
+/// However many slow reads a plane has, others read and everybody writes; and those that waited get their answers.
+pub(super) async fn slow_reads_leave_room(setup: &Setup<'_>) {
+    const READS: usize = 40;
+    let world = setup.world();
+    let (busy, other) = (world.plane("busy").await, world.plane("other").await);
+    world.commit(batch(&world, &busy, &[("a", Some(1)), ("b", Some(1))])).await;
+    world.put(&other, "a", 1).await;
+    let at = world.store.current();
+    // The newest state goes on, so that lists of the past are read from the engine.
+    world.put(&busy, "a", 2).await;
+    world.put(&other, "a", 2).await;
+    world.probe.hold_scans(true);
+    let mut reads = JoinSet::new();
+    let list = |plane: &Arc<Plane>| {
+        let (store, plane, pods) = (world.store.clone(), plane.clone(), world.pods);
+        async move { store.list(&plane, crate::list::ListQuery { at: Some(at), ..query(pods) }).await }
+    };
+    for _ in 0..READS {
+        reads.spawn(list(&busy));
+    }
+    let held = async |least: usize| {
+        while world.probe.held_scans() < least {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    held(1).await;
+    // One that gives up while it waits or reads.
+    reads.spawn(list(&busy)).abort();
+    world.put(&busy, "c", 1).await;
+    world.delete(&other, "a").await;
+    assert_eq!(world.value(&other, "a").await, None);
+    let before = world.probe.held_scans();
+    let mut of_other = JoinSet::new();
+    of_other.spawn(list(&other));
+    held(before + 1).await;
+    tokio::time::sleep(A_MOMENT).await;
+    let held = world.probe.held_scans();
+    assert!(held <= 5, "{held} reads at a time");
+    world.probe.hold_scans(false);
+    assert_eq!(of_other.join_all().await.remove(0).unwrap().objects.len(), 1);
+    let mut answers = 0;
+    while let Some(read) = reads.join_next().await {
+        let Ok(page) = read else { continue };
+        assert_eq!(page.unwrap().objects.len(), 2);
+        answers += 1;
+    }
+    assert_eq!(answers, READS);
+}

@@ -70,7 +70,8 @@ fn put(revision: u64, name: &str, value: Option<i64>) -> Option<Version> {
 }
 
 fn scan_all(space: SpaceId) -> Scan<'static> {
-    Scan { space, resource: PODS, namespace: None, after: None, at: Revision::NEWEST, limit: 1_000 }
+    let (at, limit, bytes_max) = (Revision::NEWEST, 1_000, usize::MAX);
+    Scan { space, resource: PODS, namespace: None, after: None, at, limit, bytes_max }
 }
 
 fn names(reader: &dyn Reader, scan: &Scan<'_>) -> Vec<String> {
@@ -168,6 +169,38 @@ pub(super) async fn scans_in_name_order(setup: &Setup<'_>) {
                     .map(ToString::to_string)
                     .collect();
                 assert_eq!(names(&*reader, &scan), expected, "{scan:?}");
+            }
+        }
+    }
+}
+
+/// A scan ends with the object that makes it heavy enough, whatever stands between: deletions weigh nothing.
+pub(super) async fn scans_end_at_bytes(setup: &Setup<'_>) {
+    let (_fixture, mut engine) = prepared(setup);
+    let text: Vec<String> = (0..20).map(|index| format!("ns/{index:02}")).collect();
+    let mut puts = Vec::new();
+    // Some objects have so many later versions that a scan may go around them.
+    for revision in 2..14 {
+        for (index, name) in (0_i64..).zip(&text).filter(|(index, _)| revision == 2 || index % 5 == 1) {
+            puts.push((revision, ROOT, PODS, name.as_str(), (index % 4 != 3).then_some(index + 1)));
+        }
+    }
+    engine.apply(&batch(2, 13, &puts)).unwrap();
+    let reader = engine.reader();
+    for at in [Revision(2), Revision(7), Revision::NEWEST] {
+        let whole = reader.scan(&Scan { at, ..scan_all(ROOT) }).unwrap();
+        assert_eq!(whole.len(), text.len());
+        let all: usize = whole.iter().map(|(_, version)| version.len()).sum();
+        for bytes_max in [1, 100, 101, 250, 1_000, all - 1, all, all + 1] {
+            for limit in [3, 1_000] {
+                let mut left = bytes_max;
+                let heavy = whole.iter().position(|(_, version)| {
+                    left = left.saturating_sub(version.len());
+                    left == 0
+                });
+                let len = heavy.map_or(whole.len(), |last| last + 1).min(limit);
+                let found = reader.scan(&Scan { at, limit, bytes_max, ..scan_all(ROOT) }).unwrap();
+                assert_eq!(found, whole[..len], "{bytes_max} bytes, {limit} objects, at {at}");
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use polder_model::json;
 use tokio::task::JoinSet;
 
 use super::Setup;
@@ -11,6 +12,7 @@ use crate::change::{Change, Expect, Write};
 use crate::feed::{WatchError, WatchScope};
 use crate::key::{ObjectName, Revision};
 use crate::list::{ListQuery, Remaining};
+use crate::object::Record;
 use crate::read::ReadError;
 
 pub(super) async fn compaction_forgets_only_the_past(setup: &Setup<'_>) {
@@ -298,4 +300,58 @@ pub(super) async fn pages_count_once(setup: &Setup<'_>) {
         }
         world.commit(Change { writes: (0..LEN).map(write).collect(), ..Change::default() }).await;
     }
+}
+
+/// Heavy objects come a few at a time, whatever reads them: pages end, and the engine is not asked for more at once.
+pub(super) async fn pages_end_at_bytes(setup: &Setup<'_>) {
+    const HEAVY: usize = 300 << 10;
+    let world = setup.world();
+    let source = world.plane("source").await;
+    let heavy = |plane: &crate::plane::Plane, name: &str| {
+        let object = json!({"metadata": {"name": name}, "value": 1, "text": ("x".repeat(HEAVY))});
+        Change::put(world.pod(plane, name), Record::encode(&object), Expect::Anything)
+    };
+    // Heavy objects in so many layers that not even one of each is held.
+    for index in 0..20 {
+        world.commit(heavy(&source, &format!("n/{index:02}"))).await;
+        world.put(&source, &format!("n/{index:02}-light"), index).await;
+        world.fork(&source, &format!("fork-{index}")).await;
+    }
+    let plane = world.fork(&source, "plane").await;
+    for index in 20..30 {
+        world.commit(heavy(&plane, &format!("n/{index:02}"))).await;
+    }
+    world.delete(&plane, "n/03").await;
+    let mut expected: Vec<String> = (0..30).map(|index| format!("n/{index:02}")).collect();
+    expected.extend((0..20).map(|index| format!("n/{index:02}-light")));
+    expected.retain(|name| name != "n/03");
+    expected.sort();
+    let at = world.store.current();
+    world.put(&plane, "z", 1).await;
+    let some: Arc<crate::list::Filter> = Arc::new(|object| object.name.name != "07");
+    for (bytes_max, filter) in [(1, None), (HEAVY * 2, None), (HEAVY * 2, Some(some)), (0, None)] {
+        let mut names = Vec::new();
+        let mut all = ListQuery { at: Some(at), bytes_max, filter: filter.clone(), ..query(world.pods) };
+        loop {
+            let page = world.page(&plane, all.clone()).await.unwrap();
+            let weights: Vec<usize> = page.objects.iter().map(|object| object.record.len()).collect();
+            let before_last: usize = weights[..weights.len() - 1].iter().sum();
+            assert!(bytes_max == 0 || before_last < bytes_max, "{weights:?} in a page of {bytes_max}");
+            names.extend(page.objects.iter().map(|object| object.name.to_string()));
+            let left = expected.len() - names.len();
+            if filter.is_none() {
+                assert_eq!(page.remaining, (left > 0).then_some(left as u64), "after {}", names.len());
+            }
+            if !page.more {
+                break;
+            }
+            all.after = page.objects.last().map(|object| object.name.clone());
+        }
+        let passed = |name: &&String| filter.is_none() || *name != "n/07";
+        assert!(names.iter().eq(expected.iter().filter(passed)), "pages of {bytes_max}: {names:?}");
+    }
+    let newest = world.page(&plane, query(world.pods)).await.unwrap();
+    assert_eq!(newest.objects.len(), expected.len() + 1);
+    let heaviest = world.probe.scan_bytes_max();
+    assert!(heaviest < (1 << 20) + 2 * HEAVY, "{heaviest} bytes at once");
 }

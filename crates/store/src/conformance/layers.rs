@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use polder_model::json;
+
 use super::Setup;
 use super::probe::At;
 use super::world::{BASE_NAMES, World, collect, object_name, query, record};
 use crate::change::{Change, CommitError, Expect, ForkSource, PlaneChange, Write};
 use crate::feed::{WatchError, WatchScope};
 use crate::list::ListQuery;
+use crate::object::Record;
 use crate::plane::{Limits, Plane};
 use crate::read::ReadError;
 
@@ -573,4 +576,170 @@ pub(super) async fn forks_without_pause_are_refused(setup: &Setup<'_>) {
     world.store.settle().await.unwrap();
     let fork = world.fork(&plane, "again").await;
     assert!(fork.stack.len() < 64, "{}", fork.stack.len());
+}
+
+/// Merging holds a little at a time, however heavy the objects are.
+pub(super) async fn heavy_layers_are_merged_in_steps(setup: &Setup<'_>) {
+    const HEAVY: usize = 300 << 10;
+    let world = setup.world();
+    let plane = world.plane("p").await;
+    for index in 0..10 {
+        for name in [format!("own-{index}-a"), format!("own-{index}-b"), "same".to_owned()] {
+            let object =
+                json!({"metadata": {"name": (name.as_str())}, "value": index, "text": ("x".repeat(HEAVY))});
+            let put = Change::put(world.pod(&plane, &name), Record::encode(&object), Expect::Anything);
+            world.commit(put).await;
+        }
+        let fork = world.fork(&plane, &format!("f{index}")).await;
+        world.delete_plane(&fork).await;
+    }
+    let before = world.list(&plane).await;
+    let tall = world.now(&plane).stack.len();
+    world.store.compact(world.store.current()).await.unwrap();
+    world.store.settle().await.unwrap();
+    assert!(world.now(&plane).stack.len() < tall);
+    let (read, written) = (world.probe.scan_bytes_max(), world.probe.fill_bytes_max());
+    assert!(written > 0 && written < (1 << 20) + 2 * HEAVY, "{written} bytes copied at once");
+    assert!(read < (1 << 20) + 2 * HEAVY, "{read} bytes read at once");
+    assert_eq!(world.list(&plane).await, before);
+    assert_eq!(world.reopen().list(&plane).await, before);
+}
+
+/// More forks of each version than change hands at once.
+const FORKS: i64 = 70;
+
+/// A plane that changes and is forked many times a version.
+async fn template(world: &World, name: &str, versions: i64) -> Arc<Plane> {
+    let plane = world.plane(name).await;
+    for version in 0..versions {
+        world.put(&plane, "a", version).await;
+        world.put(&plane, &format!("n{version:02}"), version).await;
+        let mut forks = tokio::task::JoinSet::new();
+        for index in 0..FORKS {
+            let fork = PlaneChange::Fork {
+                name: format!("{name}-{version}-{index}").parse().unwrap(),
+                source: ForkSource::Plane(plane.id),
+                limits: Limits::default(),
+            };
+            let store = world.store.clone();
+            forks.spawn(async move { store.commit(Change { plane: Some(fork), ..Change::default() }).await });
+        }
+        assert!(forks.join_all().await.iter().all(Result::is_ok));
+    }
+    plane
+}
+
+async fn check_template(world: &World, name: &str, version: i64, plane: &Arc<Plane>) {
+    let names: Vec<String> = (0..=version).map(|version| format!("n{version:02}")).collect();
+    let mut expected = vec![("a", version)];
+    expected.extend((0..).zip(&names).map(|(version, name)| (name.as_str(), version)));
+    world.check_values(plane, &expected).await;
+    world.check_usage(plane).await;
+    assert!(world.store.plane(name).is_some());
+}
+
+/// However many planes stand on each version of a template, its layers are merged, and what is left is returned.
+pub(super) async fn templates_are_merged(setup: &Setup<'_>) {
+    let mut world = setup.world();
+    let plane = template(&world, "template", 12).await;
+    let tall = world.now(&plane);
+    // A step that fails is taken again.
+    world.probe.fail_after(2);
+    world.store.compact(world.store.current()).await.unwrap();
+    world.store.settle().await.unwrap();
+    for reopened in [false, true] {
+        if reopened {
+            world = world.reopen();
+            world.store.settle().await.unwrap();
+        }
+        let depth = world.now(&plane).stack.len();
+        assert!(depth < 8, "{depth} of {} layers are left", tall.stack.len());
+        check_template(&world, "template", 11, &plane).await;
+        for version in [0, 3, 6, 7, 11] {
+            for index in [0, FORKS / 2, FORKS - 1] {
+                let fork = world.store.plane(&format!("template-{version}-{index}")).unwrap();
+                check_template(&world, "template", version, &fork).await;
+            }
+        }
+    }
+    let planes: Vec<Arc<Plane>> = (0..12)
+        .flat_map(|version| (0..FORKS).map(move |index| format!("template-{version}-{index}")))
+        .filter_map(|name| world.store.plane(&name))
+        .chain([world.now(&plane)])
+        .collect();
+    let mut deletions = tokio::task::JoinSet::new();
+    for plane in &planes {
+        let (store, plane) = (world.store.clone(), Some(PlaneChange::Delete { plane: plane.id }));
+        deletions.spawn(async move { store.commit(Change { plane, ..Change::default() }).await });
+    }
+    assert!(deletions.join_all().await.iter().all(Result::is_ok));
+    world.store.settle().await.unwrap();
+    let base = *plane.stack.last().unwrap();
+    for space in planes.iter().chain([&tall]).flat_map(|plane| plane.stack.iter()) {
+        assert!(*space == base || world.reader.is_empty(*space).unwrap(), "{space:?} is nobody's");
+    }
+}
+
+/// Planes are made, forked, written and deleted while the layers below them are being replaced, and the server stops
+/// in the middle of it.
+pub(super) async fn layers_change_hands_in_steps(setup: &Setup<'_>) {
+    let world = setup.world();
+    let plane = template(&world, "t", 10).await;
+    let mut filling = world.probe.stop(At::BeforeFill);
+    world.store.compact(world.store.current()).await.unwrap();
+    filling.reached().await;
+    // The next thing written is that the first planes stand on the merged layer.
+    let mut moved = world.probe.stop(At::AfterApply);
+    drop(filling);
+    moved.reached().await;
+    let mut changes = tokio::task::JoinSet::new();
+    for index in 0..FORKS {
+        for version in [0, 7, 9] {
+            let source = world.store.plane(&format!("t-{version}-{index}")).unwrap();
+            let change = match (index + version) % 4 {
+                0 => PlaneChange::Delete { plane: source.id },
+                1 => PlaneChange::Fork {
+                    name: format!("late-{version}-{index}").parse().unwrap(),
+                    source: ForkSource::Plane(source.id),
+                    limits: Limits::default(),
+                },
+                _ => continue,
+            };
+            let write = Write {
+                key: world.pod(&source, "late"),
+                record: Some(record("late", index)),
+                expect: Expect::Absent,
+            };
+            let writes = if index % 3 == 0 && (index + version) % 4 == 1 { vec![write] } else { Vec::new() };
+            let (store, plane) = (world.store.clone(), Some(change));
+            changes.spawn(async move { store.commit(Change { writes, plane, guards: Vec::new() }).await });
+        }
+    }
+    drop(moved);
+    assert!(changes.join_all().await.iter().all(Result::is_ok));
+    let check = async |world: &World| {
+        check_template(world, "t", 9, &plane).await;
+        for version in [0, 5, 7, 9] {
+            for index in 0..FORKS {
+                for name in ["t", "late"] {
+                    let Some(fork) = world.store.plane(&format!("{name}-{version}-{index}")) else {
+                        continue;
+                    };
+                    assert_eq!(world.value(&fork, "a").await, Some(version), "{}", fork.name);
+                    assert_eq!(world.value(&fork, "n00").await, Some(0), "{}", fork.name);
+                }
+            }
+        }
+    };
+    check(&world).await;
+    // Whatever is half done now stays so until the next start.
+    let world = world.reopen();
+    check(&world).await;
+    world.put(&plane, "a", 9).await;
+    world.store.compact(world.store.current()).await.unwrap();
+    world.store.settle().await.unwrap();
+    check(&world).await;
+    let depth = world.now(&plane).stack.len();
+    assert!(depth < 8, "{depth} layers");
+    check(&world.reopen()).await;
 }

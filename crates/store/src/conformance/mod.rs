@@ -63,7 +63,8 @@ type Case = for<'a> fn(&'a Setup<'a>) -> CaseFuture<'a>;
 macro_rules! conformance_cases {
     ($callback:ident $($input:tt)*) => {
         $crate::$callback! { $($input)* ;
-            engines: batches_follow_each_other, versions_and_scans, scans_in_name_order, log_chunks_are_whole,
+            engines: batches_follow_each_other, versions_and_scans, scans_in_name_order, scans_end_at_bytes,
+                log_chunks_are_whole,
                 rows_come_back, spaces_are_dropped_whole, compaction_keeps_what_is_visible,
                 deletions_that_hide_nothing_go;
             commits: counters_lose_no_update, expectations, several_writes_are_one_commit, a_key_is_written_once,
@@ -72,13 +73,14 @@ macro_rules! conformance_cases {
                 watch_from_the_future, cancelled_waits_lose_nothing, watches_end, progress_never_runs_ahead,
                 resuming_reads_only_its_plane, heavy_events_do_not_pile_up;
             histories: compaction_forgets_only_the_past, compaction_spares_the_newest, pages_are_one_state,
-                ranges_and_continuations, filters, pages_count_once;
+                ranges_and_continuations, filters, pages_count_once, pages_end_at_bytes;
             caching: loads_race_with_writers, reads_between_durable_and_visible, writes_during_a_load,
-                forks_during_a_read, deletion_during_a_read;
+                forks_during_a_read, deletion_during_a_read, slow_reads_leave_room;
             layers: overlays_and_tombstones, forks_are_isolated, forks_in_one_commit_with_writes,
                 unchanged_planes_fork_flat, history_runs_across_a_fork, shared_layers_outlive_planes, named_layers,
                 depth_is_bounded, usage_is_exact, merging_under_readers, interrupted_merges_leave_nothing,
-                forks_without_pause_are_refused;
+                forks_without_pause_are_refused, heavy_layers_are_merged_in_steps, templates_are_merged,
+                layers_change_hands_in_steps;
             planes: deletion_returns_space, ids_are_never_reused, names_in_one_group, limits_under_concurrency,
                 only_growth_is_refused, deleted_with_its_writes, reopening_keeps_everything,
                 another_base_for_new_planes, no_base_at_all;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::engine::{Batch, Engine, EngineError, FilledVersion, LogEntry, Reader, Recovered, Scan, Version};
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
@@ -53,6 +53,13 @@ struct State {
     entries: AtomicUsize,
     /// Objects scanned so far.
     rows: AtomicUsize,
+    /// Bytes of the heaviest scan so far.
+    scan_bytes: AtomicUsize,
+    /// Bytes of the heaviest fill so far.
+    fill_bytes: AtomicUsize,
+    /// Whether scans are held, and how many are.
+    held: Mutex<(bool, usize)>,
+    released: Condvar,
 }
 
 struct Stop {
@@ -93,6 +100,34 @@ impl Probe {
     /// Objects that scans have found so far.
     pub(super) fn rows_scanned(&self) -> usize {
         self.state.rows.load(Ordering::Relaxed)
+    }
+
+    /// What the heaviest scan so far has found at once.
+    pub(super) fn scan_bytes_max(&self) -> usize {
+        self.state.scan_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What the heaviest fill so far was given at once.
+    pub(super) fn fill_bytes_max(&self) -> usize {
+        self.state.fill_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Holds every scan, or lets all of them go.
+    pub(super) fn hold_scans(&self, hold: bool) {
+        self.state.held.lock().0 = hold;
+        self.state.released.notify_all();
+    }
+
+    /// Scans that are being held.
+    pub(super) fn held_scans(&self) -> usize {
+        self.state.held.lock().1
+    }
+
+    fn pass_held(&self) {
+        let mut held = self.state.held.lock();
+        held.1 += 1;
+        self.state.released.wait_while_for(&mut held, |(hold, _)| *hold, STOP_MAX);
+        held.1 -= 1;
     }
 
     fn count_entries(
@@ -200,11 +235,17 @@ impl Engine for ProbedEngine {
 
     fn fill(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
         self.probe.pass(At::BeforeFill);
+        let bytes = versions.iter().map(|filled| filled.version.len()).sum();
+        self.probe.state.fill_bytes.fetch_max(bytes, Ordering::Relaxed);
         self.inner.fill(space, versions)
     }
 
     fn reader(&self) -> Arc<dyn Reader> {
         Arc::new(ProbedReader { inner: self.inner.reader(), probe: self.probe.clone() })
+    }
+
+    fn own_reader(&self) -> Arc<dyn Reader> {
+        Arc::new(ProbedReader { inner: self.inner.own_reader(), probe: self.probe.clone() })
     }
 }
 
@@ -227,8 +268,11 @@ impl Reader for ProbedReader {
 
     fn scan(&self, scan: &Scan<'_>) -> Result<Vec<(ObjectName, Version)>, EngineError> {
         self.probe.pass(At::BeforeScan);
+        self.probe.pass_held();
         let found = self.inner.scan(scan)?;
         self.probe.state.rows.fetch_add(found.len(), Ordering::Relaxed);
+        let bytes = found.iter().map(|(_, version)| version.len()).sum();
+        self.probe.state.scan_bytes.fetch_max(bytes, Ordering::Relaxed);
         Ok(found)
     }
 

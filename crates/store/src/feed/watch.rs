@@ -11,7 +11,9 @@ use tokio::sync::broadcast;
 use super::event::Event;
 use super::replay::{self, Trail};
 use super::{Live, WatchError, WatchScope};
+use crate::committer::NO_PLANE;
 use crate::key::Revision;
+use crate::read::run_blocking;
 use crate::shared::Shared;
 
 /// A place between two events of a scope: before number `index` of a revision, counted from zero.
@@ -168,11 +170,15 @@ impl Watch {
         let chunk = match self.shared.feed.recent(self.scope, place, until) {
             Some(chunk) => chunk,
             None => {
-                let (shared, scope, trail) =
-                    (self.shared.clone(), self.scope, std::mem::take(&mut self.trail));
-                let read =
-                    tokio::task::spawn_blocking(move || replay::read(&shared, scope, place, until, trail));
-                let (chunk, trail) = read.await.map_err(|_| WatchError::Ended)??;
+                let (scope, trail) = (self.scope, std::mem::take(&mut self.trail));
+                let plane = match scope {
+                    WatchScope::Collection(plane, _) => plane,
+                    WatchScope::Everything => NO_PLANE,
+                };
+                let read = run_blocking(&self.shared, plane, move |shared| {
+                    replay::read(shared, scope, place, until, trail)
+                });
+                let (chunk, trail) = read.await.ok_or(WatchError::Ended)??;
                 self.trail = trail;
                 chunk
             }

@@ -1,0 +1,217 @@
+//! Whose turn it is to read from the engine. Reads block a thread each and the engine serves only a few at a time, so
+//! one plane with many slow reads would keep everybody else from theirs. A plane gets a few turns at a time; its other
+//! reads wait, first come, first served, without a thread. When all turns are taken, the planes that wait get the next
+//! ones one after the other.
+//!
+//! Invariant: while a turn is free, every plane that waits has as many as it may. A plane that neither reads nor waits
+//! has no entry.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use polder_model::PlaneId;
+use tokio::sync::oneshot;
+
+/// Reads at a time.
+const TURNS: usize = 64;
+/// Reads of one plane at a time: half of what the embedded engine serves at once.
+const PLANE_TURNS: usize = 4;
+
+pub(crate) struct Turns {
+    state: Mutex<State>,
+}
+
+struct State {
+    free: usize,
+    planes: HashMap<PlaneId, Queue>,
+    /// Planes that wait and could have one more turn, each once.
+    next: VecDeque<PlaneId>,
+}
+
+#[derive(Default)]
+struct Queue {
+    taken: usize,
+    waiting: VecDeque<oneshot::Sender<Turn>>,
+    /// Whether it is in `next`.
+    listed: bool,
+}
+
+/// The right to read from the engine once. Dropping it gives it to the next.
+pub(crate) struct Turn {
+    /// `None` when it was given back already.
+    turns: Option<Arc<Turns>>,
+    plane: PlaneId,
+}
+
+impl Turns {
+    pub(crate) fn new() -> Arc<Turns> {
+        let state = State { free: TURNS, planes: HashMap::new(), next: VecDeque::new() };
+        Arc::new(Turns { state: Mutex::new(state) })
+    }
+
+    /// Waits for a turn. Safe to cancel: a turn that nobody takes goes to the next.
+    pub(crate) async fn take(self: &Arc<Turns>, plane: PlaneId) -> Turn {
+        let turn = {
+            let mut state = self.state.lock();
+            let state = &mut *state;
+            let queue = state.planes.entry(plane).or_default();
+            if state.free > 0 && queue.taken < PLANE_TURNS {
+                state.free -= 1;
+                queue.taken += 1;
+                return self.turn(plane);
+            }
+            if queue.waiting.len() == queue.waiting.capacity() {
+                // Before it grows, those that have given up go.
+                queue.waiting.retain(|waiting| !waiting.is_closed());
+            }
+            let (sender, turn) = oneshot::channel();
+            queue.waiting.push_back(sender);
+            state.list(plane);
+            turn
+        };
+        match turn.await {
+            Ok(turn) => turn,
+            // Whoever waits is in the queue until it gets a turn; if not, it reads without one.
+            Err(_) => Turn { turns: None, plane },
+        }
+    }
+
+    fn turn(self: &Arc<Turns>, plane: PlaneId) -> Turn {
+        Turn { turns: Some(self.clone()), plane }
+    }
+
+    fn give_back(self: &Arc<Turns>, plane: PlaneId) {
+        let mut state = self.state.lock();
+        state.free += 1;
+        if let Some(queue) = state.planes.get_mut(&plane) {
+            queue.taken -= 1;
+        }
+        state.list(plane);
+        while state.free > 0
+            && let Some(plane) = state.next.pop_front()
+        {
+            let Some(queue) = state.planes.get_mut(&plane) else { continue };
+            queue.listed = false;
+            if let Some(waiting) = queue.waiting.pop_front() {
+                match waiting.send(self.turn(plane)) {
+                    Ok(()) => {
+                        queue.taken += 1;
+                        state.free -= 1;
+                    }
+                    // It has given up. The turn was never counted.
+                    Err(mut turn) => turn.turns = None,
+                }
+            }
+            state.list(plane);
+        }
+    }
+
+    #[cfg(test)]
+    fn is_idle(&self) -> bool {
+        let state = self.state.lock();
+        state.free == TURNS && state.planes.is_empty() && state.next.is_empty()
+    }
+}
+
+impl State {
+    /// Puts a plane in line if it waits and may have one more turn; forgets it if there is nothing to know about it.
+    fn list(&mut self, plane: PlaneId) {
+        let Some(queue) = self.planes.get_mut(&plane) else { return };
+        if queue.listed {
+            return;
+        }
+        if queue.taken == 0 && queue.waiting.is_empty() {
+            self.planes.remove(&plane);
+        } else if queue.taken < PLANE_TURNS && !queue.waiting.is_empty() {
+            queue.listed = true;
+            self.next.push_back(plane);
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(turns) = self.turns.take() {
+            turns.give_back(self.plane);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use super::*;
+
+    const A: PlaneId = PlaneId(1);
+    const B: PlaneId = PlaneId(2);
+
+    type Taking = std::pin::Pin<Box<dyn Future<Output = Turn>>>;
+
+    fn taking(turns: &Arc<Turns>, plane: PlaneId) -> Taking {
+        let turns = turns.clone();
+        let mut taking: Taking = Box::pin(async move { turns.take(plane).await });
+        assert!(poll(&mut taking).is_none());
+        taking
+    }
+
+    fn poll(taking: &mut Taking) -> Option<Turn> {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match taking.as_mut().poll(&mut context) {
+            Poll::Ready(turn) => Some(turn),
+            Poll::Pending => None,
+        }
+    }
+
+    fn take(turns: &Arc<Turns>, plane: PlaneId) -> Turn {
+        let turns = turns.clone();
+        let mut taking: Taking = Box::pin(async move { turns.take(plane).await });
+        poll(&mut taking).expect("there is a turn")
+    }
+
+    #[test]
+    fn a_plane_has_a_few_turns_and_others_have_theirs() {
+        let turns = Turns::new();
+        let mut held: Vec<Turn> = (0..PLANE_TURNS).map(|_| take(&turns, A)).collect();
+        let (mut first, mut given_up, mut second) = (taking(&turns, A), taking(&turns, A), taking(&turns, A));
+        drop(take(&turns, B));
+        assert!(poll(&mut given_up).is_none());
+        drop(given_up);
+        held.pop();
+        let turn = poll(&mut first).expect("first come, first served");
+        assert!(poll(&mut second).is_none());
+        drop(turn);
+        // It was given one and did not take it.
+        drop(second);
+        held.push(take(&turns, A));
+        let mut third = taking(&turns, A);
+        drop(held);
+        drop(poll(&mut third).expect("whoever waits gets a turn"));
+        assert!(turns.is_idle(), "nothing is left of them");
+    }
+
+    #[test]
+    fn planes_take_turns_when_there_are_no_more() {
+        let turns = Turns::new();
+        let others = (0..TURNS / PLANE_TURNS).map(|index| PlaneId(100 + index as u64));
+        let held = others.flat_map(|plane| [plane; PLANE_TURNS]).map(|plane| take(&turns, plane));
+        let mut held: Vec<Turn> = held.collect();
+        let mut many: Vec<Taking> = (0..10).map(|_| taking(&turns, A)).collect();
+        let mut one = taking(&turns, B);
+        let mut kept = Vec::new();
+        held.pop();
+        kept.push(poll(&mut many[0]).expect("it came first"));
+        held.pop();
+        kept.push(poll(&mut one).expect("one read does not wait for ten"));
+        for taking in &mut many[1..PLANE_TURNS] {
+            held.pop();
+            kept.push(poll(taking).expect("there is room"));
+        }
+        held.pop();
+        assert!(poll(&mut many[PLANE_TURNS]).is_none(), "it has as many as it may");
+        drop((many, one, kept, held));
+        assert!(turns.is_idle(), "nothing is left of them");
+    }
+}
