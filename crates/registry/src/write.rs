@@ -311,12 +311,7 @@ impl Registry {
         let resource = target.definition.group_resource();
         let _turn = custom::turn(self, context, target).await;
         for _ in 0..ATTEMPTS_MAX {
-            let Some(stored) = self.find(context, target).await? else {
-                if let Source::Put(value) = &source {
-                    check_missing_uid(target, value)?;
-                }
-                return Err(Status::not_found(&resource, &target.name));
-            };
+            let stored = self.must_find(context, target).await?;
             let old = self.to_client(context, target, &stored)?;
             let mut new = match &source {
                 Source::Put(value) => {
@@ -618,7 +613,7 @@ fn check_same_uid(target: &Target, new: &Value, old: &Value) -> Result<(), Statu
     }
 }
 
-/// Who means a certain object is told that it is another one, even when there is none.
+/// A PUT that could create an object, but means a certain one, is told that it is another one.
 fn check_missing_uid(target: &Target, value: &Value) -> Result<(), Status> {
     match uid(value) {
         "" => Ok(()),

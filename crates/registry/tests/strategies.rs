@@ -126,11 +126,10 @@ async fn a_uid_says_which_object_is_meant() {
         )
     );
     plane.delete("v1/services/default/a", json!({})).await.unwrap();
-    assert_eq!(
-        code(plane.update("v1/services/default/a", other).await),
-        (409, refusal("")),
-        "nor is nothing"
-    );
+    // A PUT would create a service, but not one that has been somewhere else. It creates no config maps at all.
+    assert_eq!(code(plane.update("v1/services/default/a", other).await), (409, refusal("")));
+    let map = json!({"metadata": {"name": "a", "uid": "u"}});
+    assert_eq!(code(plane.update("v1/configmaps/default/a", map).await).0, 404);
 }
 
 #[tokio::test]
