@@ -161,6 +161,10 @@ pub(crate) fn has_live_status(context: &RequestContext, target: &Target) -> bool
 pub(crate) fn live_status(registry: &Registry, object: &mut Value) {
     let name = object.str_at(&["metadata", "name"]).unwrap_or_default();
     let Some(plane) = registry.store.plane(name) else { return };
+    if object.at(&["metadata", "deletionTimestamp"]).is_some() {
+        object.set_at(&["status", "phase"], "Deleting");
+    }
+    object.set_at(&["status", "number"], integer(plane.id.0));
     object.set_at(&["status", "objectCount"], integer(plane.usage.objects()));
     object.set_at(&["status", "storedBytes"], integer(plane.usage.bytes()));
     let last = plane.usage.last_activity.load(Ordering::Relaxed);
@@ -172,7 +176,7 @@ pub(crate) fn live_status(registry: &Registry, object: &mut Value) {
 /// Takes those numbers out again before an object is stored.
 pub(crate) fn strip_live(context: &RequestContext, target: &Target, object: &mut Value) {
     if has_live_status(context, target) {
-        for field in ["objectCount", "storedBytes", "lastActivity"] {
+        for field in ["number", "objectCount", "storedBytes", "lastActivity"] {
             object.remove_at(&["status", field]);
         }
     }

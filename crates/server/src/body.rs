@@ -29,7 +29,7 @@ pub(crate) fn bytes_expected(body: &hyper::body::Incoming) -> usize {
 
 /// Reads a whole request body.
 pub(crate) async fn read(body: hyper::body::Incoming) -> Result<Bytes, Status> {
-    let too_large = || Status::too_large(format!("Request entity is too large: limit is {BODY_BYTES_MAX}"));
+    let too_large = || Status::too_large(format!("Request entity too large: limit is {BODY_BYTES_MAX}"));
     if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
         return Err(too_large());
     }

@@ -193,9 +193,11 @@ fn stranger(user: &UserInfo, route: &Route, method: &Method, query: &Query) -> S
 /// The plane a request is for. To somebody who belongs to one plane, the others do not exist.
 fn plane(state: &State, peer: &Peer, route: &Route, user: &UserInfo) -> Result<Arc<Plane>, Status> {
     let store = &state.registry.store;
-    let (name, found) = match &route.plane {
+    if user.is_anonymous() {
         // Strangers hear the same about planes that exist and planes that do not.
-        _ if user.is_anonymous() => ("core", store.plane_by_id(PlaneId::CORE)),
+        return store.plane_by_id(PlaneId::CORE).ok_or_else(|| plane_not_found("core"));
+    }
+    let (name, found) = match &route.plane {
         None => ("core", store.plane_by_id(PlaneId::CORE)),
         Some(name) => (name.as_str(), store.plane(name.as_str())),
     };
@@ -204,8 +206,12 @@ fn plane(state: &State, peer: &Peer, route: &Route, user: &UserInfo) -> Result<A
     // A connection made for one plane's host name carries no requests for another's.
     let by_name =
         peer.server_name.as_deref().and_then(|name| crate::route::plane_of_host(name, &state.base_domains));
-    if by_name.is_some_and(|name| name != plane.name) {
-        return Err(Status::untyped(421, "this connection was made for another host name"));
+    if let Some(by_name) = by_name.filter(|name| *name != plane.name) {
+        let text = format!(
+            "this connection was made for the host name of plane {by_name}: open another one for plane {}",
+            plane.name
+        );
+        return Err(Status::untyped(421, text));
     }
     Ok(plane)
 }

@@ -1,6 +1,6 @@
 //! `polder serve`: opens the store, makes certificates, listens, and stops in good order.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,6 +38,7 @@ impl Serve {
         tracing_subscriber::fmt()
             .with_env_filter(filter.unwrap_or_else(|_| "info".into()))
             .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
             .init();
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         // Under load, look for new requests often: a turn is short, and a quiet plane's request should not wait for many.
@@ -84,10 +85,13 @@ impl Serve {
         let running = server.run(state, stop.clone());
         let mut out = std::io::stdout();
         let milliseconds = started.elapsed().as_millis();
-        let planes = store.planes_len() - 1;
+        let planes = match store.planes_len() - 1 {
+            1 => "1 plane".to_string(),
+            count => format!("{count} planes"),
+        };
         writeln!(
             out,
-            "polder: ready at {url} after {milliseconds} ms, {planes} planes, kubeconfig {}",
+            "polder: ready at {url} after {milliseconds} ms, {planes}, kubeconfig {}",
             kubeconfig.display()
         )?;
         out.flush()?;

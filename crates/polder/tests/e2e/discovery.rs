@@ -96,3 +96,25 @@ fn openapi() {
     assert_eq!(v2["swagger"], "2.0");
     assert!(v2["definitions"]["io.k8s.api.core.v1.Pod"].is_object());
 }
+
+/// kubectl looks in any PATCH of a kind whether the server validates fields: all of them say so.
+#[test]
+fn every_patch_of_a_custom_kind_has_its_parameters() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    let crd = r#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+        "metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
+        "names":{"kind":"Widget","plural":"widgets"},"versions":[{"name":"v1","served":true,"storage":true,
+        "schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{
+            "replicas":{"type":"integer"}}},"status":{"type":"object","properties":{"replicas":{"type":"integer"}}}}}},
+        "subresources":{"status":{},"scale":{"specReplicasPath":".spec.replicas","statusReplicasPath":".status.replicas"}}}]}}"#;
+    let crd: Value = crd.parse().unwrap();
+    acme.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).expect(201);
+    let document = acme.get("/openapi/v3/apis/example.com/v1").expect(200).json();
+    for path in ["", "/status", "/scale"] {
+        let path = format!("/apis/example.com/v1/namespaces/{{namespace}}/widgets/{{name}}{path}");
+        let parameters =
+            document["paths"][&path]["patch"]["parameters"].as_array().cloned().unwrap_or_default();
+        assert!(parameters.iter().any(|one| one["name"] == "fieldValidation"), "{path}: {parameters:?}");
+    }
+}

@@ -272,6 +272,8 @@ fn addresses_agree() {
         assert_eq!(reply.code, code, "{} {path}: {}", client.host, reply.text());
         assert!(!reply.text().contains("of-globex"), "{} {path}", client.host);
     }
+    // Probes need no credentials, by whichever name they ask.
+    by_acme.anonymous().unwrap().get("/readyz").expect(200);
     // The absolute form of a request line.
     let absolute = |client: &Client, host: &str, target: &str| {
         let head = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");

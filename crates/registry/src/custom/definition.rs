@@ -17,6 +17,7 @@ use crate::definition::{
     Origin, PathColumn, ResourceDefinition, Scale, ServedVersion, Subresource, type_meta,
 };
 
+const SCALE_TYPE: &str = "io.k8s.api.autoscaling.v1.Scale";
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 pub(super) static CUSTOM: Behavior =
@@ -94,15 +95,16 @@ fn served_version(
     let compiled = compile(version.at(&["schema", "openAPIV3Schema"])?)?;
     let verbs =
         |verbs: &[&'static str]| verbs.iter().map(|verb| SmolStr::new_static(verb)).collect::<Vec<_>>();
-    let own_kind = |kind: GroupVersionKind, name: &'static str| Subresource {
+    let own_kind = |kind: GroupVersionKind, name: &'static str, type_name: SmolStr| Subresource {
         name: SmolStr::new_static(name),
         kind,
         verbs: verbs(&["get", "patch", "update"]),
-        type_name: None,
+        type_name: Some(type_name),
     };
+    let type_name = custom_type_name(&group_version_kind);
     let mut subresources = Vec::new();
     if version.at(&["subresources", "status"]).is_some() {
-        subresources.push(own_kind(group_version_kind.clone(), "status"));
+        subresources.push(own_kind(group_version_kind.clone(), "status", type_name.clone()));
     }
     let scale = version.at(&["subresources", "scale"]).map(|scale| {
         let path = |field: &str| -> Vec<SmolStr> {
@@ -116,12 +118,13 @@ fn served_version(
         }
     });
     if scale.is_some() {
-        subresources.push(own_kind(GroupVersion::new("autoscaling", "v1").kind("Scale"), "scale"));
+        let kind = GroupVersion::new("autoscaling", "v1").kind("Scale");
+        subresources.push(own_kind(kind, "scale", SmolStr::new_static(SCALE_TYPE)));
     }
     let deprecated = version.get("deprecated").and_then(Value::as_bool) == Some(true);
     let own_warning = version.str_at(&["deprecationWarning"]).map(str::to_string);
     Some(ServedVersion {
-        type_name: custom_type_name(&group_version_kind),
+        type_name,
         schema: compiled.schema.clone(),
         verbs: verbs(&["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]),
         subresources,

@@ -106,6 +106,7 @@ pub(super) fn schema() -> Value {
             "status": {"type": "object", "description": "How the plane is doing. Written by the server.", "properties": {
                 "phase": {"type": "string", "description": "Pending, Ready or Deleting."},
                 "conditions": CONDITIONS,
+                "number": {"type": "integer", "format": "int64", "description": "The plane's own number, never given to another; a credential is confined to a plane by it."},
                 "url": {"type": "string", "description": "Where the plane is served."},
                 "objectCount": {"type": "integer", "format": "int64", "description": "How many objects it holds."},
                 "storedBytes": {"type": "integer", "format": "int64", "description": "How many bytes its own objects take."},
