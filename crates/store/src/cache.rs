@@ -17,6 +17,8 @@ use crate::object::StoredObject;
 
 /// Single reads of a cold collection before it is loaded; a list loads at once.
 const GETS_BEFORE_LOAD: u64 = 4;
+/// Reads of a collection that was too large, before somebody tries again to load it.
+const READS_BEFORE_RETRY: u64 = 1_000;
 /// Changes that may arrive while a collection is being loaded.
 const LOADING_CHANGES_MAX: usize = 10_000;
 /// Cold collections whose reads are counted.
@@ -107,6 +109,8 @@ impl Drop for Loading<'_> {
 enum Slot {
     /// Not here; single reads are counted.
     Cold { gets: AtomicU64 },
+    /// Too large when it was last looked at, which is a lot to read for nothing: reads are counted.
+    Large { reads: AtomicU64 },
     /// Being read from the engine; changes that arrive meanwhile wait here. `None` after too many.
     Loading { changes: Option<Vec<CacheChange>> },
     Loaded {
@@ -123,6 +127,13 @@ pub(crate) struct CacheChange {
     pub(crate) revision: Revision,
     pub(crate) name: ObjectName,
     pub(crate) object: Option<Arc<StoredObject>>,
+}
+
+/// What came of reading a whole collection.
+pub(crate) enum Load {
+    Whole(OrdMap<ObjectName, Arc<StoredObject>>),
+    TooLarge,
+    Failed,
 }
 
 /// What a single read finds.
@@ -173,13 +184,20 @@ impl Cache {
                     Lookup::Cold
                 }
             }
+            Some(Slot::Large { reads }) => {
+                if reads.fetch_add(1, Ordering::Relaxed) >= READS_BEFORE_RETRY {
+                    Lookup::Warm
+                } else {
+                    Lookup::Cold
+                }
+            }
             None => {
                 drop(shard);
                 let mut shard = self.shard((plane, resource)).write();
                 if shard.len() < COLD_LEN_MAX / SHARDS {
                     shard.entry((plane, resource)).or_insert_with(|| Slot::Cold { gets: AtomicU64::new(1) });
                 } else {
-                    shard.retain(|_, slot| !matches!(slot, Slot::Cold { .. }));
+                    shard.retain(|_, slot| !matches!(slot, Slot::Cold { .. } | Slot::Large { .. }));
                 }
                 Lookup::Cold
             }
@@ -203,25 +221,28 @@ impl Cache {
         let mut shard = self.shard((plane, resource)).write();
         match shard.get(&(plane, resource)) {
             Some(Slot::Loading { .. } | Slot::Loaded { .. }) => false,
-            Some(Slot::Cold { .. }) | None => {
+            Some(Slot::Large { reads }) if reads.fetch_add(1, Ordering::Relaxed) < READS_BEFORE_RETRY => {
+                false
+            }
+            Some(Slot::Cold { .. } | Slot::Large { .. }) | None => {
                 shard.insert((plane, resource), Slot::Loading { changes: Some(Vec::new()) });
                 true
             }
         }
     }
 
-    /// Ends a load: `Some` with what the scan found, `None` when it failed or is too large. `loaded_at` is the
-    /// revision of the scan, read after the load began.
-    pub(crate) fn end_load(
-        &self,
-        plane: PlaneId,
-        resource: ResourceId,
-        objects: Option<OrdMap<ObjectName, Arc<StoredObject>>>,
-        loaded_at: Revision,
-    ) {
+    /// Ends a load. `loaded_at` is the revision of the scan, read after the load began.
+    pub(crate) fn end_load(&self, plane: PlaneId, resource: ResourceId, load: Load, loaded_at: Revision) {
         let mut shard = self.shard((plane, resource)).write();
         let Some(Slot::Loading { changes }) = shard.remove(&(plane, resource)) else { return };
-        let (Some(objects), Some(changes)) = (objects, changes) else { return };
+        let (objects, changes) = match (load, changes) {
+            (Load::Whole(objects), Some(changes)) => (objects, changes),
+            (Load::TooLarge, _) => {
+                shard.insert((plane, resource), Slot::Large { reads: AtomicU64::new(0) });
+                return;
+            }
+            (Load::Failed, _) | (_, None) => return,
+        };
         let mut total = COLLECTION_OVERHEAD + objects.values().map(|object| weight(object)).sum::<usize>();
         let mut snapshot = Snapshot::new(objects, loaded_at);
         for change in changes.into_iter().filter(|change| change.revision > loaded_at) {
@@ -256,7 +277,7 @@ impl Cache {
                     }
                 }
             }
-            Some(Slot::Cold { .. }) | None => {}
+            Some(Slot::Cold { .. } | Slot::Large { .. }) | None => {}
         }
     }
 
@@ -332,6 +353,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_too_large_is_not_read_again_and_again() {
+        let cache = Cache::new(1 << 20);
+        let (plane, resource, name) = (PlaneId(1), ResourceId(0), ObjectName::cluster("a"));
+        assert!(cache.begin_load(plane, resource));
+        cache.end_load(plane, resource, Load::TooLarge, Revision(1));
+        for _ in 0..READS_BEFORE_RETRY / 2 {
+            assert!(!cache.begin_load(plane, resource));
+            assert!(matches!(cache.get(plane, resource, &name), Lookup::Cold));
+        }
+        assert!(matches!(cache.get(plane, resource, &name), Lookup::Warm), "it may have become small");
+        assert!(cache.begin_load(plane, resource));
+        cache.end_load(plane, resource, Load::Failed, Revision(1));
+        assert!(cache.begin_load(plane, resource), "what failed may be tried at once");
+    }
+
+    #[test]
     fn loads_share_a_limit() {
         let record = crate::object::Record::encode(&polder_model::json!({}));
         let (name, revision, space) = (ObjectName::cluster("a"), Revision(1), crate::key::SpaceId(1));
@@ -352,7 +389,7 @@ mod tests {
         for plane in 0..1_000 {
             let (plane, resource) = (PlaneId(plane), ResourceId(0));
             assert!(cache.begin_load(plane, resource));
-            cache.end_load(plane, resource, Some(OrdMap::new()), Revision(1));
+            cache.end_load(plane, resource, Load::Whole(OrdMap::new()), Revision(1));
         }
         let slots: usize = cache.shards.iter().map(|shard| shard.read().len()).sum();
         assert!(slots <= 10, "{slots} collections");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use polder_model::PlaneId;
 
-use crate::cache::Snapshot;
+use crate::cache::{Load, Snapshot};
 use crate::engine::{EngineError, Reader};
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 use crate::object::StoredObject;
@@ -114,33 +114,37 @@ impl Shared {
         // its stack has every space written up to it.
         let at = self.applied();
         let before = self.plane_now(plane).ok();
-        let objects = before.as_ref().and_then(|plane| self.load_objects(plane, resource, at));
+        let mut load = before.as_ref().map_or(Load::Failed, |plane| self.load_objects(plane, resource, at));
         // A plane deleted meanwhile was perhaps read while it was being removed, and so were layers merged meanwhile.
-        let same = |before: &Arc<Plane>| self.plane_now(plane).is_ok_and(|now| reads_the_same(before, &now));
-        let objects = objects.filter(|_| before.as_ref().is_some_and(same));
-        self.cache.end_load(plane, resource, objects, at);
+        let same = |before: Arc<Plane>| self.plane_now(plane).is_ok_and(|now| reads_the_same(&before, &now));
+        if !before.is_some_and(same) {
+            load = Load::Failed;
+        }
+        self.cache.end_load(plane, resource, load, at);
         self.cache.snapshot(plane, resource)
     }
 
     /// A whole collection, unless it is too large for the cache or cannot be read.
-    pub(crate) fn load_objects(
-        &self,
-        plane: &Plane,
-        resource: ResourceId,
-        at: Revision,
-    ) -> Option<OrdMap<ObjectName, Arc<StoredObject>>> {
+    fn load_objects(&self, plane: &Plane, resource: ResourceId, at: Revision) -> Load {
         let mut left = self.cache.collection_bytes_max();
         let mut loading = self.cache.loading();
         let mut objects = OrdMap::new();
         let mut scan = StackScan::new(&*self.reader, &plane.stack, resource, None, None, at);
-        while let Some(object) = scan.next().ok()? {
-            left = left.checked_sub(object.record.len())?;
+        loop {
+            let object = match scan.next() {
+                Ok(Some(object)) => object,
+                Ok(None) => return Load::Whole(objects),
+                Err(_) => return Load::Failed,
+            };
+            left = match left.checked_sub(object.record.len()) {
+                Some(left) => left,
+                None => return Load::TooLarge,
+            };
             if !loading.add(&object) {
-                return None;
+                return Load::Failed;
             }
             objects.insert(object.name.clone(), object);
         }
-        Some(objects)
     }
 }
 
