@@ -415,7 +415,12 @@ impl Registry {
         let Some(resource) = self.store.known_resource(name) else { return Ok(Outcome::Done) };
         let plane = context.plane.id;
         let namespace = namespace.cloned();
-        let query = ListQuery { namespace, limit: TURN_LEN_MAX, bytes_max: TURN_BYTES_MAX, ..everything(resource, None) };
+        let query = ListQuery {
+            namespace,
+            limit: TURN_LEN_MAX,
+            bytes_max: TURN_BYTES_MAX,
+            ..everything(resource, None)
+        };
         let page = self.store.list(&context.plane, query).await;
         let page = page.map_err(|error| read_failed(&context.plane, error))?;
         if page.objects.is_empty() {
