@@ -46,6 +46,15 @@ pub fn records(
     stored.collect()
 }
 
+/// The one object that a plane has of its own from the start: programs take the uid of this namespace for the name of
+/// the cluster.
+pub(crate) fn own_namespace(now: &str, uid: uuid::Uuid) -> (ObjectName, Record) {
+    let mut object = namespace("kube-system");
+    object.value.set_at(&["metadata", "creationTimestamp"], now);
+    object.value.set_at(&["metadata", "uid"], uid.to_string());
+    (ObjectName::new("", object.name), Record::encode(&object.value))
+}
+
 /// A kind that bootstrap objects have.
 #[derive(Clone, Copy, Debug)]
 struct Kind {

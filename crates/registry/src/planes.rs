@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use polder_model::{GroupVersion, PlaneId, SmolStr, Status, Value, json};
-use polder_store::{ForkSource, Limits, PlaneChange, Store};
+use polder_store::{Expect, ForkSource, Key, Limits, PlaneChange, Store, Write};
 
+use crate::bootstrap;
 use crate::context::RequestContext;
 use crate::custom;
 use crate::definition::{ResourceDefinition, Subresource, Target};
@@ -125,6 +126,14 @@ pub(crate) fn change(
         _ => return Ok(None),
     };
     Ok(Some(change))
+}
+
+/// What a new plane has of its own from the start. A fork is its source's twin and has nothing.
+pub(crate) fn first_write(registry: &Registry, change: Option<&PlaneChange>) -> Option<Write> {
+    let Some(PlaneChange::Create { .. }) = change else { return None };
+    let (name, record) = bootstrap::own_namespace(&registry.now(), uuid::Uuid::new_v4());
+    let key = Key { plane: PlaneId::NEW, resource: registry.namespaces, name };
+    Some(Write { key, record: Some(record), expect: Expect::Anything })
 }
 
 /// The core plane cannot be deleted; everything else can.

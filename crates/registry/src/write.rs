@@ -144,11 +144,10 @@ impl Registry {
             remove_at(&mut value, &["metadata", "resourceVersion"]);
             return Ok(Answered::Made(value));
         }
-        let change = Change {
-            writes: vec![Write { key: key.clone(), record: Some(record.clone()), expect: Expect::Absent }],
-            guards,
-            plane,
-        };
+        let mut writes =
+            vec![Write { key: key.clone(), record: Some(record.clone()), expect: Expect::Absent }];
+        writes.extend(planes::first_write(self, plane.as_ref()));
+        let change = Change { writes, guards, plane };
         match self.store.commit(change).await {
             Ok(committed) => {
                 let revision = committed.revision;

@@ -404,6 +404,12 @@ async fn planes_are_isolated_forked_and_limited() {
     acme.create("v1/configmaps/default", config("a")).await.unwrap();
     let fork = world.plane("preview", json!({"forkFrom": "acme"})).await;
     assert_eq!(fork.list("v1/configmaps", &[]).await.unwrap().0, ["default/a"]);
+    // Programs know a cluster by the uid of this namespace.
+    let mut uids = std::collections::HashSet::new();
+    for plane in [&acme, &world.plane("globex", json!({})).await] {
+        let system = plane.get("v1/namespaces/kube-system").await.unwrap();
+        assert!(uids.insert(system.str_at(&["metadata", "uid"]).unwrap().to_string()));
+    }
     fork.delete("v1/configmaps/default/a", json!({})).await.unwrap();
     assert_eq!(acme.list("v1/configmaps", &[]).await.unwrap().0, ["default/a"]);
     acme.create("v1/configmaps/default", config("later")).await.unwrap();

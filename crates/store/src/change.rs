@@ -50,7 +50,7 @@ pub enum Expect {
 /// A change to a plane or layer as a whole, in the same commit as the objects that describe it.
 #[derive(Clone, Debug)]
 pub enum PlaneChange {
-    /// An empty plane over the shared base layer.
+    /// An empty plane over the shared base layer. Writes of the same change to [`PlaneId::NEW`] go into it.
     Create {
         name: PlaneName,
         limits: Limits,

@@ -26,8 +26,13 @@ impl Committer {
         let mut planned = Vec::with_capacity(change.writes.len());
         let mut usage: HashMap<PlaneId, (u64, u64)> = HashMap::new();
         let mut keys = hashbrown::HashSet::with_capacity(change.writes.len());
+        let mut first = Vec::new();
         for write in &change.writes {
             let Write { key, record, expect } = write;
+            if key.plane == PlaneId::NEW {
+                first.push((write, self.below_new(change, key)?));
+                continue;
+            }
             let plane = self.plane(group, key.plane).ok_or(CommitError::NoPlane)?;
             if matches!(&change.plane, Some(PlaneChange::Delete { plane }) if *plane == key.plane) {
                 return Err(CommitError::NoPlane);
@@ -67,8 +72,44 @@ impl Committer {
         for (write, plane, found) in planned {
             self.plan_write(group, write, &plane, found, revision);
         }
+        if let Some(plane) = &plane {
+            self.plan_first(group, plane, first, revision);
+        }
         group.batch.last = revision;
         Ok(Committed { revision, plane })
+    }
+
+    /// What a new plane has of an object before it is written to.
+    fn below_new(&self, change: &Change, key: &Key) -> Result<Option<Arc<StoredObject>>, CommitError> {
+        if !matches!(change.plane, Some(PlaneChange::Create { .. })) {
+            return Err(CommitError::NoPlane);
+        }
+        let base = self.base.as_slice();
+        let found = find(&*self.reader, base, key.resource, &key.name, Revision::NEWEST);
+        found.map_err(|error| CommitError::Engine(Arc::new(error)))
+    }
+
+    /// Writes what a new plane has of its own from the start. Not counted against limits: nobody asked for it.
+    fn plan_first(
+        &self,
+        group: &mut Group,
+        plane: &Plane,
+        writes: Vec<(&Write, Option<Arc<StoredObject>>)>,
+        revision: Revision,
+    ) {
+        for (write, found) in writes {
+            let (mut objects, mut bytes) = group.usage_of(plane);
+            if let Some(found) = &found {
+                (objects, bytes) =
+                    (objects.saturating_sub(1), bytes.saturating_sub(found.record.len() as u64));
+            }
+            if let Some(record) = &write.record {
+                (objects, bytes) = (objects + 1, bytes + record.len() as u64);
+            }
+            group.usage.insert(plane.id, (objects, bytes));
+            let key = Key { plane: plane.id, ..write.key.clone() };
+            self.plan_write(group, &Write { key, ..write.clone() }, plane, found, revision);
+        }
     }
 
     pub(super) fn plan_write(

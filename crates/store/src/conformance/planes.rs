@@ -6,9 +6,9 @@ use polder_model::{GroupResource, PlaneId};
 use tokio::task::JoinSet;
 
 use super::Setup;
-use super::world::{BASE_NAMES, World, object_name, query, record, seen};
+use super::world::{BASE_NAMES, World, object_name, query, record, seen, value_of};
 use crate::change::{Change, CommitError, Expect, PlaneChange, Write};
-use crate::key::Revision;
+use crate::key::{Key, Revision};
 use crate::plane::{Limits, Plane};
 use crate::read::ReadError;
 
@@ -122,6 +122,45 @@ pub(super) async fn names_in_one_group(setup: &Setup<'_>) {
     assert_eq!(made, 1, "one of many gets the name");
     assert!(matches!(world.store.commit(create("core")).await, Err(CommitError::PlaneExists(_))));
     assert_eq!(world.store.planes_len(), 3);
+}
+
+/// What a change that creates a plane writes into it hides the base's object of that name, and is counted.
+pub(super) async fn planes_begin_with_something_of_their_own(setup: &Setup<'_>) {
+    let mut world = setup.world();
+    let name = object_name(BASE_NAMES[0]);
+    let key = Key { plane: PlaneId::NEW, resource: world.configs, name: name.clone() };
+    let first = |value| Write {
+        key: key.clone(),
+        record: Some(record(BASE_NAMES[0], value)),
+        expect: Expect::Anything,
+    };
+    let create =
+        |plane: &str| PlaneChange::Create { name: plane.parse().unwrap(), limits: Limits::default() };
+    let mut changes = Vec::new();
+    for (value, plane) in [(1, "one"), (2, "two")] {
+        changes.push(Change { writes: vec![first(value)], plane: Some(create(plane)), ..Change::default() });
+    }
+    // Nothing is written into a plane that is not being created.
+    changes.push(Change { writes: vec![first(3)], ..Change::default() });
+    let answers = world.commit_group(changes).await;
+    assert!(matches!(answers[2], Err(CommitError::NoPlane)), "{answers:?}");
+    let plain = world.plane("plain").await;
+    for _ in 0..2 {
+        for (value, plane) in [(1, "one"), (2, "two")] {
+            let plane = world.store.plane(plane).unwrap();
+            let found = world.store.get(&plane, world.configs, &name).await.unwrap().unwrap();
+            assert_eq!(value_of(&found), value);
+            assert_eq!(plane.usage.objects(), BASE_NAMES.len() as u64);
+            world.check_usage(&plane).await;
+            let fork = world.fork(&plane, &format!("fork-of-{}", plane.name)).await;
+            let found = world.store.get(&fork, world.configs, &name).await.unwrap().unwrap();
+            assert_eq!(value_of(&found), value, "a fork is its source's twin");
+            world.delete_plane(&fork).await;
+        }
+        let found = world.store.get(&plain, world.configs, &name).await.unwrap().unwrap();
+        assert!(plain.stack[1..].contains(&found.space), "others have the base's");
+        world = world.reopen();
+    }
 }
 
 async fn limited(world: &World, name: &str, limits: Limits) -> Arc<Plane> {
