@@ -185,14 +185,17 @@ impl Store {
         Ok(page)
     }
 
-    /// Whether nothing was ever written to a plane, and it stands on nothing but the base layer.
+    /// Whether nothing was written to a plane since the commit that made it, and it stands on nothing but the base
+    /// layer.
     pub async fn is_untouched(&self, plane: &Arc<Plane>) -> Result<bool, ReadError> {
         let plane = plane.id;
         let read = run_blocking(&self.shared, plane, move |shared| {
             let plane = shared.plane_now(plane)?;
             let (overlay, below) = (plane.overlay(), &plane.stack[1..]);
             let fresh = below.iter().all(|space| shared.planes.read().bases.contains(space));
-            Ok(fresh && shared.reader.is_empty(overlay)?)
+            // A plane's number is the revision of that commit.
+            let first_only = plane.usage.last_change() == Some(Revision(plane.id.0));
+            Ok(fresh && (first_only || shared.reader.is_empty(overlay)?))
         });
         read.await.ok_or(ReadError::Closed)?
     }
