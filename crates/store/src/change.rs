@@ -50,7 +50,8 @@ pub enum Expect {
 /// A change to a plane or layer as a whole, in the same commit as the objects that describe it.
 #[derive(Clone, Debug)]
 pub enum PlaneChange {
-    /// An empty plane over the shared base layer. Writes of the same change to [`PlaneId::NEW`] go into it.
+    /// An empty plane over the shared base layer. Writes of the same change to [`PlaneId::NEW`] replace
+    /// objects of the base in it.
     Create {
         name: PlaneName,
         limits: Limits,

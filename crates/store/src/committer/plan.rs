@@ -30,7 +30,7 @@ impl Committer {
         for write in &change.writes {
             let Write { key, record, expect } = write;
             if key.plane == PlaneId::NEW {
-                first.push((write, self.below_new(change, key)?));
+                first.extend(self.below_new(change, key)?.map(|found| (write, found)));
                 continue;
             }
             let plane = self.plane(group, key.plane).ok_or(CommitError::NoPlane)?;
