@@ -89,26 +89,25 @@ impl Committer {
         found.map_err(|error| CommitError::Engine(Arc::new(error)))
     }
 
-    /// Writes what a new plane has of its own from the start. Not counted against limits: nobody asked for it.
+    /// Writes what a new plane has of its own from the start, in place of what the base has. Not counted against
+    /// limits: nobody asked for it.
     fn plan_first(
         &self,
         group: &mut Group,
         plane: &Plane,
-        writes: Vec<(&Write, Option<Arc<StoredObject>>)>,
+        writes: Vec<(&Write, Arc<StoredObject>)>,
         revision: Revision,
     ) {
         for (write, found) in writes {
-            let (mut objects, mut bytes) = group.usage_of(plane);
-            if let Some(found) = &found {
-                (objects, bytes) =
-                    (objects.saturating_sub(1), bytes.saturating_sub(found.record.len() as u64));
-            }
+            let (objects, bytes) = group.usage_of(plane);
+            let mut objects = objects.saturating_sub(1);
+            let mut bytes = bytes.saturating_sub(found.record.len() as u64);
             if let Some(record) = &write.record {
                 (objects, bytes) = (objects + 1, bytes + record.len() as u64);
             }
             group.usage.insert(plane.id, (objects, bytes));
             let key = Key { plane: plane.id, ..write.key.clone() };
-            self.plan_write(group, &Write { key, ..write.clone() }, plane, found, revision);
+            self.plan_write(group, &Write { key, ..write.clone() }, plane, Some(found), revision);
         }
     }
 
