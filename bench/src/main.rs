@@ -26,7 +26,11 @@ use crate::subject::Peer;
 
 /// Measure what Polder costs.
 #[derive(Parser)]
-#[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
+#[command(
+    name = "cargo xtask bench",
+    bin_name = "cargo xtask bench",
+    after_help = "With --upstream, cargo xtask fetches and starts a real kube-apiserver and etcd and makes them the peer."
+)]
 struct Arguments {
     /// Small numbers, done in two minutes: shows that the bench works, not how fast the server is.
     #[arg(long)]

@@ -23,7 +23,13 @@ pub(crate) struct BenchArguments {
     arguments: Vec<String>,
 }
 
-pub(crate) fn run(arguments: BenchArguments) -> anyhow::Result<()> {
+/// Ours, wherever it stands among the bench's own.
+const UPSTREAM: &str = "--upstream";
+
+pub(crate) fn run(mut arguments: BenchArguments) -> anyhow::Result<()> {
+    let given = arguments.arguments.len();
+    arguments.arguments.retain(|argument| argument != UPSTREAM);
+    arguments.upstream |= arguments.arguments.len() < given;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     // Both in one build, so that they share their dependencies.

@@ -104,7 +104,13 @@ fn long_lists() {
     for accept in ["application/json", "application/yaml", TABLE, METADATA, PROTOBUF, PROTOBUF_METADATA] {
         for query in ["", "?limit=650", "?labelSelector=!none", "?labelSelector=!none&limit=650"] {
             let reply = list(&acme, accept, query, false);
-            assert_eq!(unzipped(&list(&acme, accept, query, true)), reply.body, "{accept} {query}");
+            // Tables tell ages, which may change between two answers: one of three pairs is of one second.
+            let mut same = unzipped(&list(&acme, accept, query, true)) == reply.body;
+            for _ in 0..if accept == TABLE { 2 } else { 0 } {
+                let plain = list(&acme, accept, query, false);
+                same |= unzipped(&list(&acme, accept, query, true)) == plain.body;
+            }
+            assert!(same, "{accept} {query}: zipped and plain differ");
             let count = if query.contains("limit") { 650 } else { names(&plain_list).len() };
             if accept.starts_with(PROTOBUF) {
                 assert_eq!(messages(&reply.body), count, "{accept} {query}");
