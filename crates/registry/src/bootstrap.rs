@@ -2,7 +2,8 @@
 //! service of the API itself.
 //!
 //! They are one layer that all planes share, so they are a function of the creation time and nothing else: the same
-//! objects, in the same order, with the same UIDs. What differs between servers (endpoints, certificates) is not here.
+//! objects, in the same order, with the same UIDs (but for [`OWN_NAMESPACE`]). What else differs between servers
+//! (endpoints, certificates) is not here.
 
 mod flow;
 mod rbac;
@@ -10,6 +11,7 @@ mod rbac;
 use polder_model::{GroupResource, Object, SmolStr, Value, json};
 use polder_store::{ObjectName, Record, ResourceId};
 use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
 
 use crate::resources::priorityclass;
 
@@ -38,8 +40,12 @@ pub fn records(
     now: &str,
     resource_id: &dyn Fn(&GroupResource) -> ResourceId,
 ) -> Vec<(ResourceId, ObjectName, Record)> {
-    let stored = objects(now).into_iter().map(|object| {
+    let stored = objects(now).into_iter().map(|mut object| {
         let resource = resource_id(&GroupResource::new(object.group, object.resource));
+        if (object.resource, &*object.name) == ("namespaces", OWN_NAMESPACE) {
+            // For the core plane, which has no other: it differs between servers.
+            object.value.set_at(&["metadata", "uid"], Uuid::new_v4().to_string());
+        }
         let name = ObjectName::new(object.namespace.unwrap_or_default(), object.name);
         (resource, name, Record::encode(&object.value))
     });
@@ -48,10 +54,12 @@ pub fn records(
 
 /// The one object that a plane has of its own from the start: programs take the uid of this namespace for the name of
 /// the cluster.
-pub(crate) fn own_namespace(now: &str, uid: uuid::Uuid) -> (ObjectName, Record) {
-    let mut object = namespace("kube-system");
+const OWN_NAMESPACE: &str = "kube-system";
+
+pub(crate) fn own_namespace(now: &str) -> (ObjectName, Record) {
+    let mut object = namespace(OWN_NAMESPACE);
     object.value.set_at(&["metadata", "creationTimestamp"], now);
-    object.value.set_at(&["metadata", "uid"], uid.to_string());
+    object.value.set_at(&["metadata", "uid"], Uuid::new_v4().to_string());
     (ObjectName::new("", object.name), Record::encode(&object.value))
 }
 
@@ -265,7 +273,7 @@ mod tests {
         for object in objects(NOW) {
             let metadata = object.value.get("metadata").unwrap();
             let uid = metadata.str_at(&["uid"]).unwrap();
-            assert_eq!(uid.parse::<uuid::Uuid>().unwrap().to_string(), uid);
+            assert_eq!(uid.parse::<Uuid>().unwrap().to_string(), uid);
             assert!(uids.insert(uid.to_owned()), "{object:?}");
             assert!(names.insert((object.resource, object.namespace.clone(), object.name.clone())));
             assert_eq!(metadata.str_at(&["name"]), Some(object.name.as_str()));

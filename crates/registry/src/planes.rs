@@ -131,7 +131,7 @@ pub(crate) fn change(
 /// What a new plane has of its own from the start. A fork is its source's twin and has nothing.
 pub(crate) fn first_write(registry: &Registry, change: Option<&PlaneChange>) -> Option<Write> {
     let Some(PlaneChange::Create { .. }) = change else { return None };
-    let (name, record) = bootstrap::own_namespace(&registry.now(), uuid::Uuid::new_v4());
+    let (name, record) = bootstrap::own_namespace(&registry.now());
     let key = Key { plane: PlaneId::NEW, resource: registry.namespaces, name };
     Some(Write { key, record: Some(record), expect: Expect::Anything })
 }

@@ -81,8 +81,8 @@ macro_rules! conformance_cases {
                 depth_is_bounded, usage_is_exact, merging_under_readers, interrupted_merges_leave_nothing,
                 forks_without_pause_are_refused, heavy_layers_are_merged_in_steps, templates_are_merged,
                 layers_change_hands_in_steps;
-            planes: deletion_returns_space, ids_are_never_reused, names_in_one_group, planes_begin_with_something_of_their_own, limits_under_concurrency,
-                only_growth_is_refused, deleted_with_its_writes, reopening_keeps_everything,
+            planes: deletion_returns_space, ids_are_never_reused, names_in_one_group,
+                planes_begin_with_something_of_their_own, limits_under_concurrency, only_growth_is_refused, deleted_with_its_writes, reopening_keeps_everything,
                 another_base_for_new_planes, no_base_at_all;
             faults: a_full_disk_changes_nothing, a_failed_group_leaks_nothing, failed_compaction_is_retried,
                 closing_finishes_the_queue, unknown_outcomes_are_told;
