@@ -5,6 +5,7 @@
 //! the only difference is where their [`schema::Schema`] comes from.
 
 pub mod age;
+pub mod apply;
 pub mod continue_token;
 pub mod crd;
 pub mod jsonpath;

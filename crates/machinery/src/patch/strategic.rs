@@ -4,7 +4,7 @@
 //! `$deleteFromPrimitiveList/<list>`. Members the schema does not know merge as maps and replace as lists, where
 //! upstream fails. The order of merged lists lives in `order`, everything else here.
 
-mod go_text;
+pub(crate) mod go_text;
 mod order;
 
 use std::collections::{HashMap, HashSet};

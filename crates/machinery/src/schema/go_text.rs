@@ -1,7 +1,7 @@
 //! Texts as Go's `fmt` prints them, for messages that clients compare.
 
 /// `%q`: a double-quoted string.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for char in text.chars() {
@@ -25,7 +25,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// `%v` of a float: the shortest digits that read back, with an exponent below 1e-4 and from 1e6 on.
-pub(super) fn float(number: f64) -> String {
+pub(crate) fn float(number: f64) -> String {
     let magnitude = number.abs();
     if number == 0.0 || (1e-4..1e6).contains(&magnitude) {
         return format!("{number}");

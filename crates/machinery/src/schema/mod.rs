@@ -11,7 +11,7 @@ mod descriptions;
 pub mod embedded;
 pub mod formats;
 pub mod gnostic;
-mod go_text;
+pub(crate) mod go_text;
 pub mod openapi;
 pub mod pattern;
 pub mod prune;

@@ -7,10 +7,10 @@ use polder_model::{Object, Value};
 /// Longer texts are cut: an error message is for people.
 const TEXT_LEN_MAX: usize = 8 * 1024;
 
-pub(super) struct GoText(String);
+pub(crate) struct GoText(String);
 
 impl GoText {
-    pub(super) fn value(value: &Value) -> GoText {
+    pub(crate) fn value(value: &Value) -> GoText {
         let mut text = String::new();
         write(value, &mut text);
         GoText::cut(text)

@@ -1,0 +1,182 @@
+//! Whether an applied object fits its schema, as far as ownership needs it: known fields, maps and lists where they
+//! belong, and one element of each identity. Everything else is judged later, with the merged object.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use polder_model::{SmolStr, Value};
+
+use super::path::Step;
+use super::place::{LeafKind, Place, Shape};
+use crate::patch::GoText;
+use crate::schema::go_text;
+
+/// More problems than this are not named.
+const PROBLEMS_MAX: usize = 64;
+/// A value in a message is cut at this length.
+const VALUE_LEN_MAX: usize = 1024;
+
+/// Everything that does not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems(Vec<Problem>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Problem {
+    path: String,
+    text: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let colon = if self.path.is_empty() { "" } else { ": " };
+        write!(f, "{}{colon}{}", self.path, self.text)
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [problem] = self.0.as_slice() {
+            return problem.fmt(f);
+        }
+        f.write_str("errors:")?;
+        self.0.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+    }
+}
+
+/// Checks an applied object.
+pub(super) fn check(root: Place<'_>, object: &Value) -> Result<(), Problems> {
+    let mut check = Check { path: String::new(), problems: Vec::new() };
+    check.value(root, object);
+    if check.problems.is_empty() { Ok(()) } else { Err(Problems(check.problems)) }
+}
+
+struct Check {
+    path: String,
+    problems: Vec<Problem>,
+}
+
+impl Check {
+    fn problem(&mut self, text: impl Into<String>) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(Problem { path: self.path.clone(), text: text.into() });
+        }
+    }
+
+    fn below(&mut self, step: &Step<'_>, look: impl FnOnce(&mut Check)) {
+        let len = self.path.len();
+        self.path.push_str(&step.to_string());
+        look(self);
+        self.path.truncate(len);
+    }
+
+    fn value(&mut self, here: Place<'_>, value: &Value) {
+        match (here.shape(value), value) {
+            (_, Value::Null) => {}
+            (Shape::Map(_) | Shape::Leaf(LeafKind::Map), Value::Object(object)) => {
+                for (name, value) in object.iter() {
+                    let member = here.named(name).or_else(|| here.unnamed());
+                    self.below(&Step::Field(name), |check| match member {
+                        Some(member) => check.value(member, value),
+                        None => check.problem("field not declared in schema"),
+                    });
+                    if member.is_none() {
+                        break;
+                    }
+                }
+            }
+            (Shape::Map(_) | Shape::Leaf(LeafKind::Map), other) => {
+                self.problem(format!("expected map, got {}", pointed(other)));
+            }
+            (Shape::Leaf(LeafKind::List), Value::Array(elements)) => {
+                for (at, element) in (0..).zip(elements) {
+                    self.below(&Step::Index(at), |check| check.value(here.element(), element));
+                }
+            }
+            (Shape::List(items), Value::Array(elements)) => {
+                let mut seen: BTreeSet<SmolStr> = BTreeSet::new();
+                for (at, element) in elements.iter().enumerate() {
+                    let text = match items.step(element) {
+                        Ok(text) => text,
+                        Err(error) => return self.problem(format!("element {at}: {error}")),
+                    };
+                    let Ok(step) = Step::parse(&text) else { continue };
+                    if !seen.insert(text.clone()) {
+                        self.problem(format!("duplicate entries for key {step}"));
+                    }
+                    self.below(&step, |check| check.value(items.element, element));
+                }
+            }
+            (Shape::List(_) | Shape::Leaf(LeafKind::List), other) => {
+                self.problem(format!("expected list, got {}", pointed(other)));
+            }
+            (Shape::Leaf(kind), scalar) => self.scalar(kind, scalar),
+        }
+    }
+
+    fn scalar(&mut self, kind: LeafKind, value: &Value) {
+        match (kind, value) {
+            (LeafKind::Number, Value::Int(_) | Value::Float(_))
+            | (LeafKind::Text, Value::String(_))
+            | (LeafKind::Boolean, Value::Bool(_)) => {}
+            (LeafKind::Number, other) => {
+                self.problem(format!("expected numeric (int or float), got {}", go_type(other)));
+            }
+            (LeafKind::Text, other) => {
+                let shown = cut(go_syntax(other));
+                self.problem(format!("expected string, got &value.valueUnstructured{{Value:{shown}}}"));
+            }
+            (LeafKind::Boolean, other) => self.problem(format!("expected boolean, got {}", pointed(other))),
+            (_, Value::Object(_) | Value::Array(_)) => {
+                self.problem(format!("expected any scalar, got {}", pointed(value)));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A value as Go prints a pointer to it.
+fn pointed(value: &Value) -> String {
+    format!("&{{{}}}", cut(GoText::value(value).to_string()))
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > VALUE_LEN_MAX {
+        text.truncate(text.floor_char_boundary(VALUE_LEN_MAX));
+        text.push_str("...");
+    }
+    text
+}
+
+/// `%T`.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Int(_) => "int64",
+        Value::Float(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// `%#v`.
+fn go_syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".into(),
+        Value::String(text) => go_text::quoted(text),
+        Value::Float(number) => go_text::float(*number),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_syntax).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(object) => {
+            let members: Vec<String> = object
+                .iter()
+                .map(|(name, value)| format!("{}:{}", go_text::quoted(name), go_syntax(value)))
+                .collect();
+            format!("map[string]interface {{}}{{{}}}", members.join(", "))
+        }
+        scalar => scalar.to_string(),
+    }
+}

@@ -1,0 +1,1 @@
+//! Built-in kinds, as clients see them.
