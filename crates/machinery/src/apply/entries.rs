@@ -13,7 +13,7 @@ use super::set::FieldSet;
 use crate::schema::go_text;
 
 /// More entries of updates than this are folded into one.
-const UPDATES_MAX: usize = 10;
+pub const UPDATES_MAX: usize = 10;
 /// Who owns what was folded.
 const FOLDED: &str = "ancient-changes";
 
@@ -93,9 +93,9 @@ pub fn encode(mut entries: Vec<Entry>) -> Option<Value> {
 }
 
 /// Folds the oldest updates of a version into one entry while there are too many.
-pub fn fold_old_updates(entries: &mut Vec<Entry>) {
+pub fn fold_old_updates(entries: &mut Vec<Entry>, updates_max: usize) {
     let mut updates: Vec<Entry> = Vec::new();
-    if entries.iter().filter(|entry| entry.operation == Operation::Update).count() <= UPDATES_MAX {
+    if entries.iter().filter(|entry| entry.operation == Operation::Update).count() <= updates_max {
         return;
     }
     entries.retain_mut(|entry| {
@@ -106,7 +106,7 @@ pub fn fold_old_updates(entries: &mut Vec<Entry>) {
         stays
     });
     updates.sort_by_cached_key(|entry| (entry.time.clone(), entry.owner()));
-    let mut excess = updates.len() - UPDATES_MAX;
+    let mut excess = updates.len() - updates_max;
     let mut at = 1;
     while excess > 0 && at < updates.len() {
         let is_of_version = |entry: &Entry| entry.api_version == updates[at].api_version;

@@ -7,6 +7,7 @@
 //! Invariant: what is noted follows from the two states of the object alone, never from what a client claims; a client
 //! can only give up fields or throw all notes away.
 
+pub(crate) mod blank;
 mod check;
 mod collect;
 mod compare;

@@ -224,7 +224,7 @@ impl Items<'_> {
         if keys.is_empty() {
             return Err(self.no_keys());
         }
-        keys.sort_by(|(left, _), (right, _)| left.cmp(right));
+        keys.sort_by_key(|(name, _)| *name);
         Ok(write_keys(keys.iter().map(|(name, value)| (name.as_str(), &**value))))
     }
 

@@ -79,7 +79,7 @@ pub(super) fn taken_over(
             None => entries.push(own),
         }
     }
-    entries::fold_old_updates(&mut entries);
+    entries::fold_old_updates(&mut entries, entries::UPDATES_MAX);
     entries
 }
 

@@ -31,7 +31,7 @@ mod messages;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use polder_model::{GroupVersion, GroupVersionKind, SmolStr};
+use polder_model::{GroupVersion, GroupVersionKind, SmolStr, Value};
 
 use super::{Arena, NodeId, Schema};
 use crate::protobuf::{Layout, MessageRef};
@@ -64,6 +64,8 @@ pub struct BuiltinTypes {
 struct BuiltinType {
     root: NodeId,
     kind: TypeKind,
+    /// Kinds only.
+    blank: Option<Value>,
 }
 
 /// What kinds a type is registered as.
@@ -131,6 +133,11 @@ impl BuiltinTypes {
     /// The definition name of a kind.
     pub fn type_name(&self, kind: &GroupVersionKind) -> Option<&SmolStr> {
         self.names.get(kind)
+    }
+
+    /// An object of a kind before anybody sets a field, as Go would write it: see [`crate::apply`].
+    pub fn blank(&self, type_name: &str) -> Option<&Value> {
+        self.types.get(type_name)?.blank.as_ref()
     }
 
     /// What kind a type is.

@@ -5,7 +5,7 @@ mod real_kinds;
 mod stories;
 mod upstream;
 
-use polder_model::Value;
+use polder_model::{SmolStr, Value};
 
 use super::entries::{Entry, Origin, decode};
 use super::*;

@@ -11,6 +11,7 @@ use polder_model::SmolStr;
 
 use super::lines::{Attributes, FieldLine, Lines, PlaceDefault, TypeLines, broken, comma_split};
 use super::{BuiltinResource, BuiltinSubresource, BuiltinType, BuiltinTypes, TableError, TypeKind};
+use crate::apply::blank::blank;
 use crate::schema::{Arena, Kind, Node, NodeId};
 
 /// Builds types and resources.
@@ -27,14 +28,18 @@ pub(super) fn build(lines: &Lines<'_>) -> Result<BuiltinTypes, TableError> {
         builder.place_default_set(default)?;
     }
 
+    let layout = super::messages::build(lines)?;
     let mut types = HashMap::new();
     let mut names = HashMap::new();
     for own in &lines.types {
+        let mut blank_object = None;
         if let TypeKind::One(kind) = &own.kind {
             names.insert(kind.clone(), SmolStr::new(own.name));
+            blank_object = layout.by_type.get(own.name).map(|message| blank(&layout, *message));
         }
         let root = builder.roots[own.name];
-        types.insert(SmolStr::new(own.name), BuiltinType { root, kind: own.kind.clone() });
+        let own_type = BuiltinType { root, kind: own.kind.clone(), blank: blank_object };
+        types.insert(SmolStr::new(own.name), own_type);
     }
     let mut resources = Vec::with_capacity(lines.resources.len());
     for own in &lines.resources {
@@ -68,7 +73,6 @@ pub(super) fn build(lines: &Lines<'_>) -> Result<BuiltinTypes, TableError> {
         builder.arena.nodes[id.0 as usize].type_name = Some(name.clone());
     }
     builder.arena.index_defaults();
-    let layout = super::messages::build(lines)?;
     Ok(BuiltinTypes { arena: Arc::new(builder.arena), resources, types, names, node_types, layout })
 }
 
