@@ -24,34 +24,46 @@ pub fn created(writer: &Writer<'_>, blank: &Value, new: &mut Value) {
     put_entries(new, entries::encode(entries));
 }
 
-/// Notes who owns the fields of an object that somebody replaced or patched. Call it before anything else looks at what
-/// the client sent, and whether or not something changed: it also puts back what clients may not set.
+/// Notes who owns the fields of an object that somebody replaced or patched. Call it with what the client wants, before
+/// anything is put back, and whether or not something changed: it also puts back what clients may not set.
 pub fn updated(writer: &Writer<'_>, old: &Value, new: &mut Value) {
-    let sent = take_entries(new);
-    let live = old.array_at(&MANAGED_FIELDS);
-    let (base, origin) = match sent {
-        // Ownership is not what a subresource is for.
-        Some(_) if !writer.subresource.is_empty() => (Cow::Borrowed(live), Origin::Stored),
-        None => (Cow::Borrowed(live), Origin::Stored),
-        Some(sent) if sent == live => (Cow::Owned(sent), Origin::Stored),
-        Some(sent) if is_reset(&sent) => (Cow::Owned(Vec::new()), Origin::Stored),
-        // Somebody who does not understand entries must not spoil them.
-        Some(sent) => match entries::decode(sent.clone(), Origin::Sent) {
-            Ok(_) => (Cow::Owned(sent), Origin::Sent),
-            Err(_) => (Cow::Borrowed(live), Origin::Stored),
-        },
-    };
-    if base.is_empty() {
+    let base = match base(writer, old, take_entries(new)) {
         // Nobody keeps account of this object, and a write does not begin to.
-        return;
-    }
+        Base::Kept(entries) if entries.is_empty() => return,
+        base => base,
+    };
     let changes = compare(Place::root(writer.schema), old, new, &writer.untracked.fields);
-    if changes.is_empty() && origin == Origin::Stored {
-        return put_entries(new, Some(Value::Array(base.into_owned())));
-    }
-    let Ok(decoded) = entries::decode(base.into_owned(), origin) else { return };
+    let decoded = match base {
+        Base::Kept(entries) if changes.is_empty() => {
+            return put_entries(new, Some(Value::Array(entries.into_owned())));
+        }
+        Base::Kept(entries) => entries::decode(entries.into_owned(), Origin::Stored).unwrap_or_default(),
+        Base::Replaced(entries) => entries,
+    };
     let entries = taken_over(writer, decoded, &changes, old, new);
     put_entries(new, entries::encode(entries));
+}
+
+/// The entries a write starts from.
+enum Base<'a> {
+    /// As they are stored.
+    Kept(Cow<'a, [Value]>),
+    /// As the client wants them.
+    Replaced(Vec<Entry>),
+}
+
+fn base<'a>(writer: &Writer<'_>, old: &'a Value, sent: Option<Vec<Value>>) -> Base<'a> {
+    let live = old.array_at(&MANAGED_FIELDS);
+    match sent {
+        // Ownership is not what a subresource is for.
+        Some(sent) if writer.subresource.is_empty() => match sent {
+            sent if sent == live => Base::Kept(Cow::Owned(sent)),
+            sent if is_reset(&sent) => Base::Kept(Cow::Owned(Vec::new())),
+            // Somebody who does not understand entries must not spoil them.
+            sent => entries::decode(sent, Origin::Sent).map_or(Base::Kept(live.into()), Base::Replaced),
+        },
+        _ => Base::Kept(Cow::Borrowed(live)),
+    }
 }
 
 /// Gives the changed fields to whoever writes.

@@ -3,8 +3,7 @@
 use super::*;
 use crate::apply::entries::{encode, fold_old_updates};
 
-const SCHEMA: &str =
-    r#"{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"},"c":{"type":"integer"}}}"#;
+const SCHEMA: &str = r#"{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"},"c":{"type":"integer"}}}"#;
 
 fn entry(manager: &str, version: &str, time: u32, fields: &str) -> Entry {
     let paths: Vec<Vec<&str>> = fields.split_whitespace().map(|field| vec![field]).collect();
@@ -102,7 +101,10 @@ fn what_is_no_entry() {
     check(&good.replace("Update", "update"), "operation must be `Apply` or `Update`");
     check(&good.replace("v1\",", "\","), "apiVersion must not be empty");
     check(&good.replace("FieldsV1\"", "\""), "missing fieldsType in managed fields entry 0");
-    check(&good.replace("FieldsV1\"", "FieldsV2\""), "invalid fieldsType \"FieldsV2\" in managed fields entry 0");
+    check(
+        &good.replace("FieldsV1\"", "FieldsV2\""),
+        "invalid fieldsType \"FieldsV2\" in managed fields entry 0",
+    );
     check(
         &good.replace("f:a", "a"),
         "error decoding set: parsing key as path element: key must be 2 characters long:",
@@ -152,24 +154,37 @@ fn clients_may_give_up_but_not_claim() {
     after_update("kube/status", "{a: 1, b: 1}", Some(amy), "bob 01 .a .b");
     after_update("kube/status", "{a: 1, b: 1}", Some("[]"), "bob 01 .a .b");
     // Of a version that is gone.
-    after_update("kube", "{a: 1, b: 2, c: 1}", Some(&amy.replace("test.dev/v1", "test.dev/v0")), "kube 02 .b .c");
+    after_update(
+        "kube",
+        "{a: 1, b: 2, c: 1}",
+        Some(&amy.replace("test.dev/v1", "test.dev/v0")),
+        "kube 02 .b .c",
+    );
 }
 
 #[test]
 fn times_tell_of_changes() {
     let mut world = World::new(SCHEMA, &[]);
-    let mut times = |world: &mut World, operation: &str, manager: &str, fields: &str| {
+    let times = |world: &mut World, operation: &str, manager: &str, fields: &str| {
         check_in(world, &format!("{operation} {manager} {fields}"));
         let time = |entry: &Entry| entry.time.as_deref().map_or("-", |time| &time[17..19]).to_string();
         let entries = world.entries();
-        entries.iter().map(|entry| format!("{} {}", entry.manager, time(entry))).collect::<Vec<_>>().join(", ")
+        entries
+            .iter()
+            .map(|entry| format!("{} {}", entry.manager, time(entry)))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     assert_eq!(times(&mut world, "apply", "bob", "{a: 1}"), "bob 01");
     assert_eq!(times(&mut world, "apply", "bob", "{a: 1}"), "bob 01", "no effect, no time");
     assert_eq!(times(&mut world, "update", "kube", "{a: 1}"), "bob 01");
     assert_eq!(times(&mut world, "update", "kube", "{a: 1, b: 1}"), "bob 01, kube 04");
     assert_eq!(times(&mut world, "update", "kube", "{a: 1, b: 2}"), "bob 01, kube 05");
-    assert_eq!(times(&mut world, "apply", "amy", "{b: 2}"), "amy -, bob 01, kube 05", "shared, nothing changed");
+    assert_eq!(
+        times(&mut world, "apply", "amy", "{b: 2}"),
+        "amy -, bob 01, kube 05",
+        "shared, nothing changed"
+    );
     assert_eq!(times(&mut world, "force", "bob", "{a: 1, b: 3}"), "bob 07");
 }
 
@@ -192,7 +207,13 @@ fn a_write_without_effect_keeps_its_times() {
     check(|new| new.set_at(&["a"], 2), false);
     check(|new| new.set_at(&["metadata", "labels", "x"], "y"), false);
     check(|new| drop(new.remove_at(&["a"])), false);
-    check(|new| new.at_mut(&["metadata", "managedFields"]).unwrap().as_array_mut().unwrap()[0].set_at(&["manager"], "x"), false);
+    check(
+        |new| {
+            new.at_mut(&["metadata", "managedFields"]).unwrap().as_array_mut().unwrap()[0]
+                .set_at(&["manager"], "x")
+        },
+        false,
+    );
 }
 
 #[test]
@@ -219,7 +240,10 @@ fn an_intent_is_of_the_kind_and_says_nothing_of_owners() {
     let mut world = World::new(SCHEMA, &[]);
     let mut intent = object("{a: 1}");
     intent.set_at(&["apiVersion"], "v1");
-    assert_eq!(world.apply("bob", &intent, Force::Refuse).unwrap_err(), "invalid object type: /v1, Kind=Thing");
+    assert_eq!(
+        world.apply("bob", &intent, Force::Refuse).unwrap_err(),
+        "invalid object type: /v1, Kind=Thing"
+    );
     intent.set_at(&["apiVersion"], "test.dev/v2");
     assert_eq!(
         world.apply("bob", &intent, Force::Refuse).unwrap_err(),

@@ -4,6 +4,7 @@ mod entries;
 mod real_kinds;
 mod stories;
 mod upstream;
+mod versions;
 
 use polder_model::{SmolStr, Value};
 
