@@ -27,15 +27,7 @@ impl Validator {
             self.depth -= 1;
         }
         let Some(checks) = node.get().checks.as_deref() else { return };
-        let count = items.len() as u64;
-        if let Some(min) = checks.min_items.filter(|min| count < *min) {
-            let problem = format!("should have at least {min} items");
-            outcome.add(self.invalid(name, count_value(items.len()), &problem));
-        }
-        if let Some(max) = checks.max_items.filter(|max| count > *max) {
-            let max = usize::try_from(max).unwrap_or(usize::MAX);
-            outcome.add(FieldError::too_many(self.at(name), items.len(), max));
-        }
+        self.check_count(items.len(), (checks.min_items, checks.max_items), "items", name, outcome);
         if checks.unique_items && unique::has_repeated(items) {
             outcome.add(self.invalid(name, Value::from(""), "shouldn't contain duplicates"));
         }
@@ -52,15 +44,8 @@ impl Validator {
         let mut no_additional = false;
         if let Some(checks) = own.checks.as_deref() {
             no_additional = checks.no_additional;
-            let count = object.len() as u64;
-            if let Some(min) = checks.min_properties.filter(|min| count < *min) {
-                let problem = format!("should have at least {min} properties");
-                outcome.add(self.invalid(name, count_value(object.len()), &problem));
-            }
-            if let Some(max) = checks.max_properties.filter(|max| count > *max) {
-                let max = usize::try_from(max).unwrap_or(usize::MAX);
-                outcome.add(FieldError::too_many(self.at(name), object.len(), max));
-            }
+            let bounds = (checks.min_properties, checks.max_properties);
+            self.check_count(object.len(), bounds, "properties", name, outcome);
         }
         // Below the root, upstream names free-form members and missing ones with a leading dot.
         let dotted_root = FieldPath::root("");
@@ -99,8 +84,22 @@ impl Validator {
             outcome.add(FieldError::required(self.at(&dotted.member(required)), ""));
         }
     }
-}
 
-fn count_value(count: usize) -> Value {
-    Value::Int(i64::try_from(count).unwrap_or(i64::MAX))
+    fn check_count(
+        &self,
+        count: usize,
+        (min, max): (Option<u64>, Option<u64>),
+        what: &str,
+        name: &FieldPath<'_>,
+        outcome: &mut Outcome,
+    ) {
+        if let Some(min) = min.filter(|min| (count as u64) < *min) {
+            let value = Value::Int(i64::try_from(count).unwrap_or(i64::MAX));
+            outcome.add(self.invalid(name, value, &format!("should have at least {min} {what}")));
+        }
+        if let Some(max) = max.filter(|max| (count as u64) > *max) {
+            let max = usize::try_from(max).unwrap_or(usize::MAX);
+            outcome.add(FieldError::too_many(self.at(name), count, max));
+        }
+    }
 }

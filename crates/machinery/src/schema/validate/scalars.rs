@@ -1,5 +1,7 @@
 //! Checks of single values: their type, what is allowed, length and pattern of texts, bounds of numbers.
 
+use std::cmp::Ordering;
+
 use polder_model::field::bounded;
 use polder_model::{FieldError, FieldPath, Value};
 
@@ -112,23 +114,17 @@ impl Validator {
                 outcome.add(self.invalid(name, value.clone(), &problem));
             }
         }
-        let mut report = |problem: String| outcome.add(self.invalid(name, value.clone(), &problem));
-        if let Some(minimum) = checks.minimum {
-            match order(minimum) {
-                Some(order) if order.is_lt() || (checks.exclusive_minimum && order.is_eq()) => {
-                    let or_equal = if checks.exclusive_minimum { "" } else { " or equal to" };
-                    report(format!("should be greater than{or_equal} {}", bound(minimum)));
-                }
-                _ => {}
-            }
-        }
-        if let Some(maximum) = checks.maximum {
-            match order(maximum) {
-                Some(order) if order.is_gt() || (checks.exclusive_maximum && order.is_eq()) => {
-                    let or_equal = if checks.exclusive_maximum { "" } else { " or equal to" };
-                    report(format!("should be less than{or_equal} {}", bound(maximum)));
-                }
-                _ => {}
+        let bounds = [
+            (checks.minimum, checks.exclusive_minimum, Ordering::Less, "greater"),
+            (checks.maximum, checks.exclusive_maximum, Ordering::Greater, "less"),
+        ];
+        for (limit, is_exclusive, outside, word) in bounds {
+            let Some(limit) = limit else { continue };
+            let order = order(limit);
+            if order == Some(outside) || (is_exclusive && order == Some(Ordering::Equal)) {
+                let or_equal = if is_exclusive { "" } else { " or equal to" };
+                let problem = format!("should be {word} than{or_equal} {}", bound(limit));
+                outcome.add(self.invalid(name, value.clone(), &problem));
             }
         }
     }
