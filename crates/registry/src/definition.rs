@@ -5,7 +5,8 @@ use std::sync::Arc;
 use polder_machinery::jsonpath::JsonPath;
 use polder_machinery::schema::Schema;
 use polder_machinery::schema::openapi::PublishedSchema;
-use polder_model::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, SmolStr, format_smolstr};
+pub use polder_machinery::schema::table::Subresource;
+use polder_model::{GroupKind, GroupResource, GroupVersion, SmolStr, format_smolstr};
 use polder_store::ResourceId;
 
 use crate::behavior::Behavior;
@@ -63,14 +64,6 @@ pub struct ServedVersion {
     pub type_meta: Box<[u8]>,
 }
 
-#[derive(Clone, Debug)]
-pub struct Subresource {
-    pub name: SmolStr,
-    pub kind: GroupVersionKind,
-    pub verbs: Vec<SmolStr>,
-    pub type_name: Option<SmolStr>,
-}
-
 /// A printer column of a custom resource.
 #[derive(Debug)]
 pub struct PathColumn {
@@ -124,12 +117,6 @@ impl ServedVersion {
 
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|subresource| subresource.name == name)
-    }
-}
-
-impl Subresource {
-    pub fn allows(&self, verb: &str) -> bool {
-        self.verbs.iter().any(|own| own == verb)
     }
 }
 

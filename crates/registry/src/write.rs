@@ -657,14 +657,16 @@ fn is_finished(value: &Value) -> bool {
 }
 
 fn same_but_status(new: &Value, old: &Value, status_apart: bool) -> bool {
-    let counted = |value: &Value| -> Object {
-        let skip = |key: &str| {
-            matches!(key, "metadata" | "kind" | "apiVersion") || (status_apart && key == "status")
-        };
+    fn counted(value: &Value, status_apart: bool) -> impl Iterator<Item = (&SmolStr, &Value)> {
         let members = value.as_object().into_iter().flat_map(Object::iter);
-        members.filter(|(key, _)| !skip(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
-    };
-    counted(new) == counted(old)
+        members.filter(move |(key, _)| match key.as_str() {
+            "metadata" | "kind" | "apiVersion" => false,
+            "status" => !status_apart,
+            _ => true,
+        })
+    }
+    counted(new, status_apart).count() == counted(old, status_apart).count()
+        && counted(new, status_apart).all(|(key, value)| old.get(key) == Some(value))
 }
 
 fn copy_member(to: &mut Value, from: &Value, member: &str) {

@@ -23,9 +23,6 @@ mod timestamp;
 pub mod unique;
 pub mod validate;
 
-#[cfg(test)]
-mod fuzz;
-
 use std::sync::Arc;
 
 use polder_model::{SmolStr, Value};
