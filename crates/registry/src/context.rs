@@ -46,11 +46,15 @@ pub enum FieldValidation {
     Strict,
 }
 
+/// What Kubernetes allows.
+const FIELD_MANAGER_LEN_MAX: usize = 128;
+
 /// Options of create, update and patch.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
     pub dry_run: bool,
     pub field_validation: FieldValidation,
+    /// The name under which the fields this write sets are owned.
     pub field_manager: Option<SmolStr>,
 }
 
@@ -74,8 +78,8 @@ impl WriteOptions {
         };
         let field_manager = query.get("fieldManager").filter(|manager| !manager.is_empty());
         if let Some(manager) = field_manager {
-            if manager.len() > 128 {
-                errors.push(FieldError::too_long("fieldManager", 128));
+            if manager.len() > FIELD_MANAGER_LEN_MAX {
+                errors.push(FieldError::too_long("fieldManager", FIELD_MANAGER_LEN_MAX));
             } else if manager.chars().any(char::is_control) {
                 errors.push(FieldError::invalid(
                     "fieldManager",
@@ -87,6 +91,19 @@ impl WriteOptions {
         invalid_options(kind, &errors)?;
         Ok(WriteOptions { dry_run, field_validation, field_manager: field_manager.map(SmolStr::new) })
     }
+}
+
+/// The name under which a program writes when it gives none: the first word of its `User-Agent`.
+pub fn manager_of(user_agent: &str) -> Option<SmolStr> {
+    let program = user_agent.split('/').next().unwrap_or_default();
+    let mut name = String::new();
+    for char in program.chars().filter(|char| !char.is_control()) {
+        if name.len() + char.len_utf8() > FIELD_MANAGER_LEN_MAX {
+            break;
+        }
+        name.push(char);
+    }
+    (!name.is_empty()).then(|| SmolStr::from(name))
 }
 
 /// `dryRun=All`, or nothing.

@@ -26,6 +26,7 @@ mod custom;
 mod fair_queue;
 mod finalize;
 mod metadata;
+mod ownership;
 mod remains;
 mod resources;
 mod reviews;

@@ -1,11 +1,13 @@
 //! The `scale` subresource: one number of an object, in a form that is the same for every kind.
 
+use polder_machinery::apply::Force;
 use polder_model::selector::LabelSelector;
 use polder_model::{FieldError, GroupKind, SmolStr, Status, Value, json};
 
 use crate::context::{RequestContext, WriteOptions};
 use crate::decode::Document;
 use crate::definition::{Scale, Target};
+use crate::ownership;
 use crate::registry::{Answered, ObjectAnswer, Registry};
 use crate::write::{PatchKind, apply_patch};
 
@@ -53,7 +55,7 @@ pub(crate) async fn update(
     if scale.str_at(&["kind"]).is_some_and(|kind| kind != "Scale") {
         return Err(Status::bad_request("the body of a scale update must be a Scale"));
     }
-    write(registry, context, target, options, |_| Ok(scale.clone())).await
+    write(registry, context, target, options, |_, _| Ok(scale.clone().into())).await
 }
 
 pub(crate) async fn patch(
@@ -66,7 +68,54 @@ pub(crate) async fn patch(
 ) -> Result<ObjectAnswer, Status> {
     // A scale has no lists: merging strategically and merging are the same.
     let kind = if kind == PatchKind::Strategic { PatchKind::Merge } else { kind };
-    write(registry, context, target, options, |old| apply_patch(target, kind, patch, old)).await
+    write(registry, context, target, options, |_, old| Ok(apply_patch(target, kind, patch, old)?.into()))
+        .await
+}
+
+/// Applies to a scale by applying the number to the object.
+pub(crate) async fn apply(
+    registry: &Registry,
+    context: &RequestContext,
+    target: &Target,
+    intent: &Value,
+    force: Force,
+    options: &WriteOptions,
+) -> Result<ObjectAnswer, Status> {
+    let is = |name: &str, expected: &str| intent.str_at(&[name]) == Some(expected);
+    if !is("kind", "Scale") || !is("apiVersion", "autoscaling/v1") {
+        let text = |name: &str| intent.str_at(&[name]).unwrap_or_default();
+        return Err(Status::bad_request(format!(
+            "invalid object type: {}, Kind={}",
+            text("apiVersion"),
+            text("kind")
+        )));
+    }
+    let mut number = json!({"kind": (target.definition.kind.clone()), "apiVersion": (target.api_version())});
+    number.set_at(&["metadata", "name"], target.name.clone());
+    if let Some(replicas) = intent.at(&["spec", "replicas"]) {
+        number.set_at(&steps(&paths(target)?.spec_replicas), replicas.clone());
+    }
+    write(registry, context, target, options, |object, _| {
+        let now = registry.now();
+        let merged = ownership::applied(target, Some(object), &number, force, options, &now)?;
+        Ok(Wanted { scale: read(target, &merged)?, owners: merged.at(&OWNERS).cloned() })
+    })
+    .await
+}
+
+const OWNERS: [&str; 2] = ["metadata", "managedFields"];
+
+/// What a request makes of a scale.
+struct Wanted {
+    scale: Value,
+    /// Who owns what of the object then; `None`: whoever asks owns what changes.
+    owners: Option<Value>,
+}
+
+impl From<Value> for Wanted {
+    fn from(scale: Value) -> Wanted {
+        Wanted { scale, owners: None }
+    }
 }
 
 async fn write(
@@ -74,12 +123,12 @@ async fn write(
     context: &RequestContext,
     target: &Target,
     options: &WriteOptions,
-    change: impl Fn(Value) -> Result<Value, Status>,
+    change: impl Fn(&Value, Value) -> Result<Wanted, Status>,
 ) -> Result<ObjectAnswer, Status> {
     let paths = paths(target)?;
     let answered = registry.modify_with(context, target, options, |object| {
         let old = read(target, object)?;
-        let new = change(old.clone())?;
+        let Wanted { scale: new, owners } = change(object, old.clone())?;
         let sent = new.str_at(&["metadata", "resourceVersion"]).unwrap_or_default();
         if !sent.is_empty() && Some(sent) != old.str_at(&["metadata", "resourceVersion"]) {
             return Err(Status::modified(&target.definition.group_resource(), &target.name));
@@ -111,6 +160,10 @@ async fn write(
             }
             let whole = Target { subresource: SmolStr::default(), ..target.clone() };
             registry.validate(context, &whole, object, Some(&before))?;
+        }
+        match owners {
+            Some(owners) => object.set_at(&OWNERS, owners),
+            None => ownership::updated(target, &before, object, options, &registry.now()),
         }
         Ok(())
     });

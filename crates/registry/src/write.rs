@@ -1,13 +1,14 @@
 //! Create, update and patch: one pipeline. Decode, default, put back what clients cannot change, validate, commit; a
 //! write without a resource version starts over when somebody else was faster.
 
+use polder_machinery::apply::{Force, keep_times};
 use polder_machinery::patch::{PatchError, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
 use polder_model::{FieldError, GroupResource, Object, Reason, SmolStr, Status, Value};
 use polder_store::{Change, CommitError, Expect, Key, ObjectName, PlaneChange, Record, StoredObject, Write};
 use std::sync::Arc;
 
 use crate::behavior::Occasion;
-use crate::context::{RequestContext, WriteOptions};
+use crate::context::{FieldValidation, RequestContext, WriteOptions};
 use crate::decode::{self, Document};
 use crate::definition::{Origin, Target};
 use crate::finalize::{begins_to_go, is_marked};
@@ -15,7 +16,7 @@ use crate::metadata;
 use crate::registry::{Answered, ObjectAnswer, Registry, convert, needs_conversion};
 use crate::status::{commit_failed, read_failed};
 use crate::upstream_key::upstream_key;
-use crate::{custom, planes, scale};
+use crate::{custom, ownership, planes, scale};
 
 /// How often a write without a resource version starts over before the client is told.
 const ATTEMPTS_MAX: usize = 32;
@@ -36,6 +37,8 @@ enum Source<'a> {
     Put(Value),
     /// A change to what is there.
     Patch(PatchKind, &'a Value, Vec<String>),
+    /// What somebody wants the object to say, whatever others want.
+    Apply(&'a Value, Force),
 }
 
 impl Registry {
@@ -51,13 +54,14 @@ impl Registry {
         if target.definition.terminating {
             return Err(custom::refuse_terminating(target));
         }
-        let value = decode::decode(context, target, document, options.field_validation)?;
+        let mut value = decode::decode(context, target, document, options.field_validation)?;
         if let Some(answer) = crate::reviews::answer(self, context, target, &value).await? {
             return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });
         }
         if value.str_at(&["metadata", "resourceVersion"]).is_some_and(|version| !version.is_empty()) {
             return Err(Status::untyped(500, "resourceVersion should not be set on objects to be created"));
         }
+        ownership::created(target, &mut value, options, &self.now());
         self.create_decoded(context, target, value, options).await
     }
 
@@ -135,8 +139,7 @@ impl Registry {
         guards.extend(custom::guard(self, context, target).await?);
         let key = self.key(context, target);
         let plane = planes::change(self, context, target, Some(&value), None)?;
-        let record = encoded(context, target, &value);
-        self.check_size(context, target, &record)?;
+        let record = self.fitted(context, target, &mut value)?;
         if options.dry_run {
             if self.find(context, target).await?.is_some() {
                 return Err(CreateError::Exists);
@@ -244,6 +247,7 @@ impl Registry {
                 self.authorize(context, "create", target).await?;
                 let mut new = value.clone();
                 remove_at(&mut new, &["metadata", "resourceVersion"]);
+                ownership::created(target, &mut new, options, &self.now());
                 match self.create_decoded(context, target, new, options).await {
                     Err(status) if status.reason == Some(Reason::AlreadyExists) && !last => {}
                     outcome => return outcome,
@@ -280,6 +284,66 @@ impl Registry {
         self.modify(context, target, source, options).await
     }
 
+    /// Merges what a client wants an object to say; makes it when it is not there.
+    pub async fn apply(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        intent: &Value,
+        force: Force,
+        options: &WriteOptions,
+    ) -> Result<ObjectAnswer, Status> {
+        self.authorize(context, "patch", target).await?;
+        check_verb(target, "patch")?;
+        if target.subresource == "scale" {
+            return scale::apply(self, context, target, intent, force, options).await;
+        }
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let last = attempt >= ATTEMPTS_MAX;
+            if target.subresource.is_empty() && self.find(context, target).await?.is_none() {
+                match self.apply_new(context, target, intent, force, options).await {
+                    Err(status) if status.reason == Some(Reason::AlreadyExists) && !last => {}
+                    outcome => return outcome,
+                }
+            }
+            match self.modify(context, target, Source::Apply(intent, force), options).await {
+                Err(status) if status.code == 404 && target.subresource.is_empty() && !last => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn apply_new(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        intent: &Value,
+        force: Force,
+        options: &WriteOptions,
+    ) -> Result<ObjectAnswer, Status> {
+        let mut new = ownership::applied(target, None, intent, force, options, &self.now())?;
+        match uid(&new) {
+            "" => {}
+            sent => {
+                let why = format!(
+                    "uid mismatch: the provided object specified uid {sent}, and no existing object was found"
+                );
+                let resource = target.definition.group_resource();
+                return Err(Status::conflict(&resource, &target.name, &why));
+            }
+        }
+        check_name(target, &new)?;
+        self.authorize(context, "create", target).await?;
+        if target.definition.terminating {
+            return Err(custom::refuse_terminating(target));
+        }
+        decode::shape(context, target, &mut new, Vec::new(), FieldValidation::Ignore)?;
+        remove_at(&mut new, &["metadata", "resourceVersion"]);
+        self.create_decoded(context, target, new, options).await
+    }
+
     /// Changes an object from inside the registry, without asking who may: the caller has.
     pub(crate) async fn modify_with(
         &self,
@@ -312,18 +376,30 @@ impl Registry {
         for _ in 0..ATTEMPTS_MAX {
             let stored = self.must_find(context, target).await?;
             let old = self.to_client(context, target, &stored)?;
-            let mut new = match &source {
+            let new = match &source {
                 Source::Put(value) => {
                     check_uid(target, value, &old)?;
-                    value.clone()
+                    let mut new = value.clone();
+                    ownership::updated(target, &old, &mut new, options, &self.now());
+                    new
                 }
                 Source::Patch(kind, patch, duplicates) => {
                     let mut new = apply_patch(target, *kind, patch, old.clone())?;
                     check_same_object(&new, &old)?;
                     decode::shape(context, target, &mut new, duplicates.clone(), options.field_validation)?;
+                    ownership::updated(target, &old, &mut new, options, &self.now());
+                    new
+                }
+                Source::Apply(intent, force) => {
+                    let mut new =
+                        ownership::applied(target, Some(&old), intent, *force, options, &self.now())?;
+                    check_name(target, &new)?;
+                    metadata::check_namespace(&mut new, target)?;
+                    decode::shape(context, target, &mut new, Vec::new(), FieldValidation::Ignore)?;
                     new
                 }
             };
+            let mut new = new;
             let sent_version = new.str_at(&["metadata", "resourceVersion"]).unwrap_or_default();
             let current = context.plane.resource_version(stored.revision);
             let conditional = match (&source, sent_version) {
@@ -338,7 +414,9 @@ impl Registry {
                 }
                 // A patch starts from the stored object, so its version being there says nothing.
                 (Source::Put(_), _) => true,
-                (Source::Patch(_, patch, _), _) => patch.at(&["metadata", "resourceVersion"]).is_some(),
+                (Source::Patch(_, patch, _) | Source::Apply(patch, _), _) => {
+                    patch.at(&["metadata", "resourceVersion"]).is_some()
+                }
             };
             check_same_uid(target, &new, &old)?;
             self.merge(context, target, &mut new, &old);
@@ -369,6 +447,8 @@ impl Registry {
                 let mut merged = old.clone();
                 if definition.origin == Origin::Builtin {
                     copy_member(&mut merged, new, "metadata");
+                } else {
+                    copy_at(&mut merged, new, &["metadata", "managedFields"]);
                 }
                 match subresource {
                     "finalize" => copy_at(&mut merged, new, &["spec", "finalizers"]),
@@ -420,15 +500,15 @@ impl Registry {
         &self,
         context: &RequestContext,
         target: &Target,
-        new: Value,
+        mut new: Value,
         old: &Value,
         stored: &Arc<StoredObject>,
         options: &WriteOptions,
     ) -> Result<Option<Answered>, Status> {
+        keep_times(&mut new, old);
         let key = self.key(context, target);
         let plane = planes::change(self, context, target, Some(&new), Some(old))?;
-        let record = encoded(context, target, &new);
-        self.check_size(context, target, &record)?;
+        let record = self.fitted(context, target, &mut new)?;
         if options.dry_run {
             return Ok(Some(Answered::Made(new)));
         }
@@ -492,6 +572,18 @@ impl Registry {
             Err(error) => {
                 Err(commit_failed(&context.plane, &target.definition.group_resource(), &target.name, error))
             }
+        }
+    }
+
+    /// The object as it is stored. One that is too large only because of its owners loses them.
+    fn fitted(&self, context: &RequestContext, target: &Target, value: &mut Value) -> Result<Record, Status> {
+        let record = encoded(context, target, value);
+        match self.check_size(context, target, &record) {
+            Err(_) if value.remove_at(&["metadata", "managedFields"]).is_some() => {
+                let record = encoded(context, target, value);
+                self.check_size(context, target, &record).map(|()| record)
+            }
+            outcome => outcome.map(|()| record),
         }
     }
 
@@ -564,6 +656,21 @@ pub(crate) fn apply_patch(
         }
         PatchError::Unclassified(text) => Status::untyped(500, text),
     })
+}
+
+/// An applied object names itself, and as the path does.
+fn check_name(target: &Target, new: &Value) -> Result<(), Status> {
+    match new.str_at(&["metadata", "name"]).unwrap_or_default() {
+        "" => Err(Status::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            target.name
+        ))),
+        given if given != target.name => Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({})",
+            target.name
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn check_same_object(new: &Value, old: &Value) -> Result<(), Status> {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
+use polder_machinery::apply::Force;
 use polder_machinery::protobuf::MEDIA_TYPE as PROTOBUF;
-use polder_model::{GroupKind, PlaneId, Status, Value, json, value};
-use polder_registry::context::WriteOptions;
+use polder_model::{FieldError, GroupKind, PlaneId, Status, Value, json, value};
+use polder_registry::context::{WriteOptions, manager_of};
 use polder_registry::decode::Document;
 use polder_registry::delete::{DeleteAnswer, DeleteOptions};
 use polder_registry::list::ListOptions;
@@ -29,6 +30,7 @@ use crate::{State, discovery, openapi, protobuf};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
+const APPLY: &str = "application/apply-patch+yaml";
 
 /// A request past routing, authentication and limits.
 pub(crate) struct Call {
@@ -244,7 +246,7 @@ impl Call {
 
     async fn create(mut self, target: Target) -> Result<Answer, Status> {
         let (style, form) = self.negotiated(&target)?;
-        let options = WriteOptions::from_query(&self.query, "CreateOptions")?;
+        let options = self.write_options("CreateOptions")?;
         let document = self.document(&target).await?;
         let made = self.state.registry.create(&self.context, &target, document, &options).await?;
         let bytes = self.presenter(&target, form, style)?.object(made.body)?;
@@ -253,7 +255,7 @@ impl Call {
 
     async fn update(mut self, target: Target) -> Result<Answer, Status> {
         let (style, form) = self.negotiated(&target)?;
-        let options = WriteOptions::from_query(&self.query, "UpdateOptions")?;
+        let options = self.write_options("UpdateOptions")?;
         let document = self.document(&target).await?;
         let made = self.state.registry.update(&self.context, &target, document, &options).await?;
         let code = if made.created { StatusCode::CREATED } else { StatusCode::OK };
@@ -263,18 +265,21 @@ impl Call {
 
     async fn patch(mut self, target: Target) -> Result<Answer, Status> {
         let (style, form) = self.negotiated(&target)?;
-        let options = WriteOptions::from_query(&self.query, "PatchOptions")?;
+        if self.media() == APPLY {
+            return self.apply(target, form, style).await;
+        }
+        let options = self.write_options("PatchOptions")?;
         let kind = match self.media() {
             "application/json-patch+json" => PatchKind::Json,
             "application/merge-patch+json" => PatchKind::Merge,
             "application/strategic-merge-patch+json" => PatchKind::Strategic,
             _ => return Err(Status::unsupported_media_type(patch_types(&target))),
         };
-        if self.query.flag("force") {
-            let error =
-                polder_model::FieldError::forbidden("force", "may not be specified for non-apply patch");
-            let kind = GroupKind { group: "meta.k8s.io".into(), kind: "PatchOptions".into() };
-            return Err(Status::invalid(&kind, "", &[error]));
+        if self.query.get("force").is_some_and(|force| !force.is_empty()) {
+            return Err(patch_refused(FieldError::forbidden(
+                "force",
+                "may not be specified for non-apply patch",
+            )));
         }
         let bytes = self.take_body().await?;
         let parsed = value::parse(&bytes)
@@ -283,6 +288,37 @@ impl Call {
         let made = self.state.registry.patch(&self.context, &target, kind, &patch, &options).await?;
         let bytes = self.presenter(&target, form, style)?.object(made.body)?;
         Ok(answer::written(StatusCode::OK, bytes, style))
+    }
+
+    async fn apply(mut self, target: Target, form: Form, style: Style) -> Result<Answer, Status> {
+        let options = WriteOptions::from_query(&self.query, "PatchOptions")?;
+        if options.field_manager.is_none() {
+            return Err(patch_refused(FieldError::required("fieldManager", "is required for apply patch")));
+        }
+        let force = if self.query.flag("force") { Force::Take } else { Force::Refuse };
+        let bytes = self.take_body().await?;
+        let intent = read_yaml(&bytes)
+            .map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
+        if intent.as_object().is_none() {
+            return Err(Status::bad_request(format!(
+                "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value \
+                 of type map[string]interface {{}}",
+                intent.type_name()
+            )));
+        }
+        let made = self.state.registry.apply(&self.context, &target, &intent, force, &options).await?;
+        let code = if made.created { StatusCode::CREATED } else { StatusCode::OK };
+        let bytes = self.presenter(&target, form, style)?.object(made.body)?;
+        Ok(answer::written(code, bytes, style))
+    }
+
+    /// The options of a write. A program that gives no name writes under its own.
+    fn write_options(&self, kind: &'static str) -> Result<WriteOptions, Status> {
+        let mut options = WriteOptions::from_query(&self.query, kind)?;
+        if options.field_manager.is_none() {
+            options.field_manager = self.header(header::USER_AGENT).and_then(manager_of);
+        }
+        Ok(options)
     }
 
     async fn delete(mut self, target: Target) -> Result<Answer, Status> {
@@ -389,19 +425,28 @@ impl Call {
 
 /// YAML as API bodies use it: 1.1 booleans, no duplicate keys, bounded.
 fn parse_yaml(bytes: &[u8]) -> Result<Value, Status> {
-    let text = std::str::from_utf8(bytes).map_err(|error| Status::bad_request(error.to_string()))?;
-    serde_saphyr::from_str(text)
-        .map_err(|error| Status::bad_request(format!("error converting YAML to JSON: {error}")))
+    read_yaml(bytes).map_err(|error| Status::bad_request(format!("error converting YAML to JSON: {error}")))
+}
+
+fn read_yaml(bytes: &[u8]) -> Result<Value, String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    serde_saphyr::from_str(text).map_err(|error| error.to_string())
+}
+
+fn patch_refused(error: FieldError) -> Status {
+    let kind = GroupKind { group: "meta.k8s.io".into(), kind: "PatchOptions".into() };
+    Status::invalid(&kind, "", &[error])
 }
 
 fn patch_types(target: &Target) -> &'static [&'static str] {
     if target.definition.is_custom() {
-        &["application/json-patch+json", "application/merge-patch+json"]
+        &["application/json-patch+json", "application/merge-patch+json", APPLY]
     } else {
         &[
             "application/json-patch+json",
             "application/merge-patch+json",
             "application/strategic-merge-patch+json",
+            APPLY,
         ]
     }
 }

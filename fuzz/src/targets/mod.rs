@@ -32,6 +32,8 @@ targets! {
     json_patch make,
     merge_patch make,
     strategic_merge_patch make,
+    fields_v1 make,
+    server_side_apply make,
     jsonpath,
     quantity,
     structural_schema make,

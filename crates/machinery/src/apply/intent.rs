@@ -7,7 +7,7 @@ use polder_model::{SmolStr, Value};
 
 use super::check::{Problems, check};
 use super::collect::applied;
-use super::compare::{compare, is_same};
+use super::compare::compare;
 use super::conflict::Conflicts;
 use super::entries::{self, EntriesError, Entry, Operation, Origin};
 use super::last_applied::{self, MOVING_MANAGER};
@@ -16,7 +16,7 @@ use super::place::Place;
 use super::remove::remove;
 use super::set::FieldSet;
 use super::settle::with_structs;
-use super::update::{Versions, put_entries, taken_over};
+use super::update::{Versions, is_same_but_entries, put_entries, take_entries, taken_over};
 use super::{View, Writer};
 
 /// Who owns what was there before anybody kept account.
@@ -57,12 +57,12 @@ pub fn apply(
 ) -> Result<Value, ApplyError> {
     check_kind(writer, intent)?;
     let root = Place::root(writer.schema);
-    let stored = live.array_at(&["metadata", "managedFields"]).to_vec();
-    let mut entries = entries::decode(stored, Origin::Stored)?;
+    let mut merged = live.clone();
+    let mut entries = entries::decode(take_entries(&mut merged).unwrap_or_default(), Origin::Stored)?;
     if entries.is_empty() {
         let earlier = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
         let changes = compare(root, blank, live, &writer.untracked.fields);
-        entries = taken_over(&earlier, entries, &changes, blank, live);
+        entries = taken_over(&earlier, entries, changes, blank, live);
     }
     if intent.at(&["metadata", "managedFields"]).is_some_and(|entries| !entries.is_null()) {
         return Err(ApplyError::ManagedFields);
@@ -72,12 +72,12 @@ pub fn apply(
     let mut own = writer.entry(Operation::Apply, applied(root, intent));
     own.fields.subtract_branches(&writer.untracked.reset);
     let last = entries.iter().position(|entry| entry.has_owner_of(&own)).map(|at| entries.remove(at));
-    let mut merged = merge(root, live.clone(), intent);
+    merged = merge(root, merged, intent);
+    put_entries(&mut merged, None);
     if let Some(last) = &last {
         merged = prune(writer, merged, last, &own, &entries);
     }
-    let is_changed = !is_same(live, &merged);
-    if !is_changed {
+    if is_same_but_entries(&merged, live) {
         own.time = last.and_then(|last| last.time);
     }
 

@@ -7,9 +7,10 @@ use std::borrow::Cow;
 
 use polder_model::{SmolStr, Value};
 
-use super::compare::{Comparison, compare};
+use super::compare::{Comparison, compare, is_same};
 use super::entries::{self, Entry, Operation, Origin};
 use super::place::Place;
+use super::set::FieldSet;
 use super::settle::settled;
 use super::{View, Writer};
 
@@ -20,7 +21,7 @@ pub fn created(writer: &Writer<'_>, blank: &Value, new: &mut Value) {
     let sent = take_entries(new);
     let entries = sent.and_then(|sent| entries::decode(sent, Origin::Sent).ok()).unwrap_or_default();
     let changes = compare(Place::root(writer.schema), blank, new, &writer.untracked.fields);
-    let entries = taken_over(writer, entries, &changes, blank, new);
+    let entries = taken_over(writer, entries, changes, blank, new);
     put_entries(new, entries::encode(entries));
 }
 
@@ -40,7 +41,7 @@ pub fn updated(writer: &Writer<'_>, old: &Value, new: &mut Value) {
         Base::Kept(entries) => entries::decode(entries.into_owned(), Origin::Stored).unwrap_or_default(),
         Base::Replaced(entries) => entries,
     };
-    let entries = taken_over(writer, decoded, &changes, old, new);
+    let entries = taken_over(writer, decoded, changes, old, new);
     put_entries(new, entries::encode(entries));
 }
 
@@ -70,25 +71,33 @@ fn base<'a>(writer: &Writer<'_>, old: &'a Value, sent: Option<Vec<Value>>) -> Ba
 pub(super) fn taken_over(
     writer: &Writer<'_>,
     mut entries: Vec<Entry>,
-    changes: &Comparison,
+    changes: Comparison,
     old: &Value,
     new: &Value,
 ) -> Vec<Entry> {
-    let mut versions = Versions { writer, old, new, changes, others: Vec::new() };
+    let mut own = writer.entry(Operation::Update, FieldSet::new());
+    let mut versions = Versions::new(writer, old, new, &changes);
     entries.retain_mut(|entry| {
         let Some(changes) = versions.changes(entry) else { return false };
-        entry.fields.subtract(&changes.touched);
+        // Most writes touch what the writer owns already: that entry stays as it lies.
+        if !entry.has_owner_of(&own) {
+            entry.fields.subtract(&changes.touched);
+        }
         entry.fields.subtract(&changes.removed);
         !entry.fields.is_empty()
     });
     if !changes.touched.is_empty() {
-        let own = writer.entry(Operation::Update, changes.touched.clone());
         match entries.iter_mut().find(|entry| entry.has_owner_of(&own)) {
             Some(entry) => {
-                entry.fields.add(own.fields);
+                if !changes.touched.is_subset(&entry.fields) {
+                    entry.fields.add(changes.touched);
+                }
                 entry.time = own.time;
             }
-            None => entries.push(own),
+            None => {
+                own.fields = changes.touched;
+                entries.push(own);
+            }
         }
     }
     entries::fold_old_updates(&mut entries, entries::UPDATES_MAX);
@@ -195,14 +204,22 @@ pub fn keep_times(new: &mut Value, old: &Value) {
 }
 
 /// `new` has no entries; is it otherwise as the old object?
-fn is_same_but_entries(new: &Value, old: &Value) -> bool {
+pub(super) fn is_same_but_entries(new: &Value, old: &Value) -> bool {
     let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return false };
+    let is_same_member = |((name, new), (old_name, old)): ((&SmolStr, &Value), (&SmolStr, &Value))| {
+        name == old_name && is_same(new, old)
+    };
     let is_same_metadata = |new: &Value, old: &Value| match (new.as_object(), old.as_object()) {
-        (Some(new), Some(old)) => new.iter().eq(old.iter().filter(|(name, _)| *name != "managedFields")),
+        (Some(new), Some(old)) => {
+            let owned = usize::from(old.contains_key("managedFields"));
+            let old_rest = old.iter().filter(|(name, _)| *name != "managedFields");
+            new.len() + owned == old.len() && new.iter().zip(old_rest).all(is_same_member)
+        }
         _ => false,
     };
     new.len() == old.len()
-        && new.iter().zip(old.iter()).all(|((name, new), (old_name, old))| {
-            name == old_name && if name == "metadata" { is_same_metadata(new, old) } else { new == old }
+        && new.iter().zip(old.iter()).all(|(new, old)| match new.0.as_str() {
+            "metadata" => new.0 == old.0 && is_same_metadata(new.1, old.1),
+            _ => is_same_member((new, old)),
         })
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use polder_auth::UserInfo;
 use polder_auth::authz::Chain;
+use polder_machinery::apply::Force;
 use polder_model::{SmolStr, Status, Value, json};
 use polder_registry::context::WriteOptions;
 use polder_registry::decode::Document;
@@ -152,6 +153,20 @@ impl Plane<'_> {
         let patch = Document { value: patch, duplicates: Vec::new() };
         let options = WriteOptions::default();
         let made = self.world.registry.patch(&self.context(), &target, kind, &patch, &options).await?;
+        Ok(self.shown(&target, made.body))
+    }
+
+    /// Applies in somebody's name.
+    pub(crate) async fn apply(
+        &self,
+        path: &str,
+        manager: &str,
+        intent: Value,
+        force: Force,
+    ) -> Result<Value, Status> {
+        let target = self.target(path).await;
+        let options = WriteOptions { field_manager: Some(manager.into()), ..WriteOptions::default() };
+        let made = self.world.registry.apply(&self.context(), &target, &intent, force, &options).await?;
         Ok(self.shown(&target, made.body))
     }
 

@@ -1,0 +1,117 @@
+//! Who owns which fields: what the registry tells [`polder_machinery::apply`] about a write.
+//!
+//! Every write that a client asks for is noted, in the name it gives (`fieldManager`) or that of its program. What the
+//! registry does by itself (marking, finalizing, allocating) is nobody's.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use polder_machinery::apply::{self, ApplyError, Force, Untracked, Versions, View, Writer};
+use polder_machinery::schema::table::builtin;
+use polder_model::{GroupVersion, Object, Reason, SmolStr, Status, Value};
+
+use crate::context::WriteOptions;
+use crate::definition::{ResourceDefinition, Target};
+
+static NOTHING: Value = Value::Object(Object::new());
+
+/// Notes that a client made this object.
+pub(crate) fn created(target: &Target, new: &mut Value, options: &WriteOptions, now: &str) {
+    with_writer(target, options, now, |writer| apply::created(writer, blank(target), new));
+}
+
+/// Notes what a client changed. `new` is what the client wants, before anything is put back.
+pub(crate) fn updated(target: &Target, old: &Value, new: &mut Value, options: &WriteOptions, now: &str) {
+    with_writer(target, options, now, |writer| apply::updated(writer, old, new));
+}
+
+/// The object with what a client applies, and who owns it. `live` is `None` for an object that is not there.
+pub(crate) fn applied(
+    target: &Target,
+    live: Option<&Value>,
+    intent: &Value,
+    force: Force,
+    options: &WriteOptions,
+    now: &str,
+) -> Result<Value, Status> {
+    let (live, blank) = match live {
+        Some(live) => (live, blank(target)),
+        None => (&NOTHING, &NOTHING),
+    };
+    let merged = with_writer(target, options, now, |writer| apply::apply(writer, live, blank, intent, force));
+    merged.map_err(refused)
+}
+
+fn refused(error: ApplyError) -> Status {
+    let text = error.to_string();
+    match error {
+        ApplyError::Kind(_) | ApplyError::ManagedFields => Status::bad_request(text),
+        ApplyError::Entries(_) | ApplyError::Unfit { .. } => Status::untyped(500, text),
+        ApplyError::Conflicts(conflicts) => {
+            let mut status = Status::untyped(409, text);
+            status.reason = Some(Reason::Conflict);
+            conflicts.causes().into_iter().fold(status, |status, cause| {
+                status.with_cause("FieldManagerConflict", cause.message, cause.field)
+            })
+        }
+    }
+}
+
+fn with_writer<T>(
+    target: &Target,
+    options: &WriteOptions,
+    now: &str,
+    write: impl FnOnce(&Writer<'_>) -> T,
+) -> T {
+    write(&Writer {
+        manager: options.field_manager.as_deref().unwrap_or_default(),
+        subresource: &target.subresource,
+        api_version: &target.api_version(),
+        kind: &target.definition.kind,
+        schema: target.served().schema.node(),
+        now,
+        untracked: untracked(target),
+        schema_may_change: target.definition.is_custom(),
+        versions: &KindVersions(&target.definition),
+    })
+}
+
+/// What an object of the kind looks like before anybody sets a field.
+fn blank(target: &Target) -> &'static Value {
+    if target.definition.is_custom() {
+        return &NOTHING;
+    }
+    builtin().blank(&target.served().type_name).unwrap_or(&NOTHING)
+}
+
+/// What this endpoint ignores is nobody's.
+fn untracked(target: &Target) -> &'static Untracked {
+    static PLAIN: LazyLock<Untracked> = LazyLock::new(|| Untracked::new(&[]));
+    static NO_STATUS: LazyLock<Untracked> = LazyLock::new(|| Untracked::new(&[&["status"]]));
+    static NO_SPEC: LazyLock<Untracked> = LazyLock::new(|| Untracked::new(&[&["spec"]]));
+    match target.subresource.as_str() {
+        "status" | "approval" => &NO_SPEC,
+        "scale" => &PLAIN,
+        _ if target.served().subresource("status").is_some() => &NO_STATUS,
+        _ => &PLAIN,
+    }
+}
+
+struct KindVersions<'a>(&'a ResourceDefinition);
+
+impl Versions for KindVersions<'_> {
+    fn view<'v>(&'v self, object: &'v Value, api_version: &str) -> Option<View<'v>> {
+        let definition = self.0;
+        let to = GroupVersion::parse(api_version).filter(|version| version.group == definition.group)?;
+        let schema = definition.versions[definition.version(&to.version)?].schema.node();
+        let from = object.str_at(&["apiVersion"]).unwrap_or_default();
+        // Versions of a custom resource differ only in their apiVersion, and that nobody owns.
+        if from == api_version || definition.is_custom() {
+            return Some(View { schema, object: Cow::Borrowed(object) });
+        }
+        let mut converted = object.clone();
+        (definition.behavior.convert)(&mut converted, from, api_version);
+        converted.set_at(&["apiVersion"], SmolStr::new(api_version));
+        Some(View { schema, object: Cow::Owned(converted) })
+    }
+}
