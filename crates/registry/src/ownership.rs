@@ -25,6 +25,20 @@ pub(crate) fn updated(target: &Target, old: &Value, new: &mut Value, options: &W
     with_writer(target, options, now, |writer| apply::updated(writer, old, new));
 }
 
+/// Notes that a client changed the number behind the scale of an object. As upstream does it: only where somebody owns that
+/// number, and without a time.
+pub(crate) fn scaled(
+    target: &Target,
+    path: &[SmolStr],
+    old: &Value,
+    new: &mut Value,
+    options: &WriteOptions,
+) {
+    if apply::is_owned(old, path) {
+        updated(target, old, new, options, "");
+    }
+}
+
 /// The object with what a client applies, and who owns it. `live` is `None` for an object that is not there.
 pub(crate) fn applied(
     target: &Target,

@@ -163,7 +163,7 @@ async fn write(
         }
         match owners {
             Some(owners) => object.set_at(&OWNERS, owners),
-            None => ownership::updated(target, &before, object, options, &registry.now()),
+            None => ownership::scaled(target, &paths.spec_replicas, &before, object, options),
         }
         Ok(())
     });

@@ -89,6 +89,10 @@ pub fn run(data: &[u8]) {
     check_entries(&live);
     let Ok(once) = apply(&writer, &live, &blank, &intent, Force::Take) else { return };
     check_entries(&once);
+    if once.at(&["metadata", "managedFields"]).is_none() {
+        // Nobody owns anything: the next one to apply finds an object that somebody else made.
+        return;
+    }
     let twice = apply(&writer, &once, &blank, &intent, Force::Refuse);
     assert_eq!(twice.expect("nothing is in the way any more").to_string(), once.to_string());
     crate::accepted();

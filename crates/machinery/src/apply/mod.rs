@@ -36,7 +36,7 @@ pub use conflict::{ConflictCause, Conflicts};
 pub use intent::{ApplyError, Force, apply};
 pub use path::{Step, StepError};
 pub use set::FieldSet;
-pub use update::{created, keep_times, updated};
+pub use update::{created, is_owned, keep_times, updated};
 
 use crate::schema::NodeRef;
 use entries::{Entry, Operation};
@@ -52,7 +52,7 @@ pub struct Writer<'a> {
     pub api_version: &'a str,
     pub kind: &'a str,
     pub schema: NodeRef<'a>,
-    /// The time of this write: RFC 3339 in UTC, with seconds.
+    /// The time of this write: RFC 3339 in UTC, with seconds. Empty: it is not noted.
     pub now: &'a str,
     pub untracked: &'a Untracked,
     /// Custom resources: ownership may stem from another schema than today's.
@@ -66,7 +66,7 @@ impl<'a> Writer<'a> {
             manager: SmolStr::new(if self.manager.is_empty() { "unknown" } else { self.manager }),
             operation,
             api_version: SmolStr::new(self.api_version),
-            time: Some(SmolStr::new(self.now)),
+            time: (!self.now.is_empty()).then(|| SmolStr::new(self.now)),
             subresource: SmolStr::new(self.subresource),
             fields,
         }

@@ -9,8 +9,9 @@ use polder_model::{SmolStr, Value};
 
 use super::compare::{Comparison, compare, is_same};
 use super::entries::{self, Entry, Operation, Origin};
+use super::path::write_field;
 use super::place::Place;
-use super::set::FieldSet;
+use super::set::{FieldSet, is_member};
 use super::settle::settled;
 use super::{View, Writer};
 
@@ -154,6 +155,15 @@ impl<'w> Versions<'w> {
         let new = self.writer.view(self.new, api_version)?;
         Some(compare(Place::root(old.schema), &old.object, &new.object, &self.writer.untracked.fields))
     }
+}
+
+/// Whether somebody owns a field.
+pub fn is_owned(object: &Value, path: &[SmolStr]) -> bool {
+    let is_in = |entry: &Value| {
+        let node = path.iter().try_fold(entry.get("fieldsV1")?, |node, field| node.get(&write_field(field)));
+        node.and_then(Value::as_object).map(is_member)
+    };
+    object.array_at(&MANAGED_FIELDS).iter().any(|entry| is_in(entry) == Some(true))
 }
 
 /// Takes the entries out of an object; `None` when it says nothing about them.
