@@ -297,15 +297,21 @@ impl Call {
         }
         let force = if self.query.flag("force") { Force::Take } else { Force::Refuse };
         let bytes = self.take_body().await?;
-        let intent = read_yaml(&bytes)
-            .map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
-        if intent.as_object().is_none() {
-            return Err(Status::bad_request(format!(
-                "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value \
-                 of type map[string]interface {{}}",
-                intent.type_name()
-            )));
-        }
+        let intent = match parse_yaml(&bytes) {
+            // An empty document says nothing, and that is no error yet.
+            Ok(Value::Null) => json!({}),
+            Ok(intent @ Value::Object(_)) => intent,
+            Ok(other) => {
+                return Err(Status::bad_request(format!(
+                    "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go \
+                     value of type map[string]interface {{}}",
+                    other.type_name()
+                )));
+            }
+            Err(status) => {
+                return Err(Status::bad_request(format!("error decoding YAML: {}", status.message)));
+            }
+        };
         let made = self.state.registry.apply(&self.context, &target, &intent, force, &options).await?;
         let code = if made.created { StatusCode::CREATED } else { StatusCode::OK };
         let bytes = self.presenter(&target, form, style)?.object(made.body)?;
@@ -425,12 +431,9 @@ impl Call {
 
 /// YAML as API bodies use it: 1.1 booleans, no duplicate keys, bounded.
 fn parse_yaml(bytes: &[u8]) -> Result<Value, Status> {
-    read_yaml(bytes).map_err(|error| Status::bad_request(format!("error converting YAML to JSON: {error}")))
-}
-
-fn read_yaml(bytes: &[u8]) -> Result<Value, String> {
-    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
-    serde_saphyr::from_str(text).map_err(|error| error.to_string())
+    let text = std::str::from_utf8(bytes).map_err(|error| Status::bad_request(error.to_string()))?;
+    serde_saphyr::from_str(text)
+        .map_err(|error| Status::bad_request(format!("error converting YAML to JSON: {error}")))
 }
 
 fn patch_refused(error: FieldError) -> Status {

@@ -103,6 +103,7 @@ fn session(variable: &str, what: &str) {
         for kubectl in &planes {
             scope.spawn(|| {
                 workload(kubectl, home.path());
+                server_side(kubectl);
                 config(kubectl);
             });
         }
@@ -161,6 +162,33 @@ fn workload(kubectl: &Kubectl, home: &Path) {
     kubectl.says("delete service web", "service \"web\" deleted");
     kubectl.contains("delete deployment web --wait=true --timeout=20s", "deployment.apps \"web\" deleted");
     kubectl.fails("get deployment web", "deployments.apps \"web\" not found");
+}
+
+/// apply --server-side: owners, conflicts, force, and moving from client-side apply.
+fn server_side(kubectl: &Kubectl) {
+    const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: owned}\ndata: {a: '1', b: '2'}\n";
+    let applied = "configmap/owned serverside-applied";
+    kubectl.reads("apply --server-side -f -", CONFIG, applied);
+    let version = kubectl.ok("get cm owned -o jsonpath={.metadata.resourceVersion}");
+    kubectl.reads("apply --server-side -f -", CONFIG, applied);
+    kubectl.says("get cm owned -o jsonpath={.metadata.resourceVersion}", &version);
+    let other = CONFIG.replace("'2'", "'3'");
+    let (taken, said) = kubectl.run(&["apply", "--server-side", "--field-manager=other", "-f", "-"], &other);
+    let conflict = "Apply failed with 1 conflict: conflict with \"kubectl\": .data.b";
+    assert!(!taken && said.contains(conflict), "{said}");
+    kubectl.reads("apply --server-side --force-conflicts --field-manager=other -f -", &other, applied);
+    kubectl.says("get cm owned -o jsonpath={.data.b}", "3");
+    kubectl.says("get cm owned -o jsonpath={.metadata.managedFields[*].manager}", "kubectl other");
+    // What client-side apply set, server-side apply takes over.
+    let moved = CONFIG.replace("owned", "moved");
+    kubectl.reads("apply -f -", &moved, "configmap/moved created");
+    kubectl.reads(
+        "apply --server-side -f -",
+        &moved.replace("'1'", "'9'"),
+        "configmap/moved serverside-applied",
+    );
+    kubectl.says("get cm moved -o jsonpath={.data.a}", "9");
+    kubectl.says("delete cm owned moved", "configmap \"owned\" deleted\nconfigmap \"moved\" deleted");
 }
 
 /// create, get in other forms, api-resources, explain, version.

@@ -142,7 +142,6 @@ fn raw_extensions_are_owned_as_one() {
 /// How long the usual writes take: `cargo test --release -p polder-machinery measure -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, not a check"]
-#[expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a measurement")]
 fn measure() {
     const ROUNDS: u32 = 20_000;
     let time = |what: &str, run: &mut dyn FnMut()| {
