@@ -53,6 +53,10 @@ impl Registry {
             return Err(custom::refuse_terminating(target));
         }
         let value = decode::decode(context, target, document, options.field_validation)?;
+        if target.definition.group.is_empty() && target.definition.plural == "bindings" {
+            let answer = self.bind_named(context, target, &value, options).await?;
+            return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });
+        }
         if let Some(answer) = crate::reviews::answer(self, context, target, &value).await? {
             return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });
         }

@@ -298,3 +298,79 @@ fn eventually(what: &str, condition: impl Fn() -> bool) {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
 }
+
+/// Bindings and evictions: dry runs leave the pod alone, budgets have a say, names must agree.
+#[test]
+fn pods_are_bound_and_evicted() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({
+        "metadata": {"name": "p", "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    acme.post(pods, &pod).expect(201);
+    let path = format!("{pods}/p");
+    let bind = |suffix: &str, body: &Value| acme.post(&format!("{path}/binding{suffix}"), body);
+    let node = json!({"kind": "Node", "name": "n1"});
+    let binding = json!({"metadata": {"name": "p", "labels": {"zone": "z"}}, "target": node});
+    bind("?dryRun=All", &binding).expect(201);
+    assert!(acme.get(&path).json()["spec"].get("nodeName").is_none());
+    bind("", &json!({"metadata": {"name": "q"}, "target": node})).expect(400);
+    bind("", &json!({"metadata": {"name": "p"}, "target": {"kind": "Pod", "name": "n1"}})).expect(500);
+    let collection = "/api/v1/namespaces/default/bindings";
+    acme.post(&format!("{collection}?dryRun=All"), &binding).expect(201);
+    acme.post(collection, &json!({"metadata": {"name": "missing"}, "target": node})).expect(404);
+    assert_eq!(acme.post(collection, &binding).expect(201).json()["status"], "Success");
+    let bound = acme.get(&path).json();
+    assert_eq!(
+        (&bound["spec"]["nodeName"], &bound["metadata"]["labels"]["zone"]),
+        (&json!("n1"), &json!("z"))
+    );
+    bind("", &binding).expect(409);
+
+    let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    acme.patch(&format!("{path}/status"), "merge", &status).expect(200);
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let budget = json!({
+        "metadata": {"name": "b"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    });
+    acme.post(budgets, &budget).expect(201);
+    let evict = |suffix: &str, body: &Value| acme.post(&format!("{path}/eviction{suffix}"), body);
+    let eviction = json!({"metadata": {"name": "p"}});
+    let waiting = evict("", &eviction).expect(429);
+    assert_eq!(waiting.header("retry-after"), Some("10"), "nobody has looked at the budget yet");
+    let observed = |allowed: u64| {
+        let status = json!({
+            "observedGeneration": 1, "desiredHealthy": 1, "currentHealthy": (allowed + 1),
+            "disruptionsAllowed": allowed, "expectedPods": 2,
+        });
+        acme.patch(&format!("{budgets}/b/status"), "merge", &json!({"status": status})).expect(200);
+    };
+    observed(0);
+    let refused = evict("", &eviction).expect(429).json();
+    assert_eq!(refused["reason"], "TooManyRequests");
+    assert_eq!(
+        refused["details"]["causes"][0],
+        json!({
+            "reason": "DisruptionBudget",
+            "message": "The disruption budget b needs 1 healthy pods and has 1 currently",
+        })
+    );
+    observed(1);
+    evict("", &json!({"metadata": {"name": "q"}})).expect(400);
+    evict("", &json!({"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"uid": "x"}}}))
+        .expect(409);
+    evict("?dryRun=All", &eviction).expect(201);
+    assert!(acme.get(&path).json()["metadata"].get("deletionTimestamp").is_none());
+    assert_eq!(acme.get(&format!("{budgets}/b")).json()["status"]["disruptionsAllowed"], 1);
+    evict("", &eviction).expect(201);
+    let evicted = acme.get(&path).json();
+    assert!(evicted["metadata"].get("deletionTimestamp").is_some());
+    assert_eq!(evicted["status"]["conditions"][1]["reason"], "EvictionByEvictionAPI");
+    let spent = acme.get(&format!("{budgets}/b")).json();
+    assert_eq!(spent["status"]["disruptionsAllowed"], 0);
+    assert!(spent["status"]["disruptedPods"].get("p").is_some());
+    evict("", &eviction).expect(201);
+}
