@@ -228,6 +228,10 @@ fn finalizers() {
     let set =
         |finalizers: Value| acme.patch(&path, "merge", &json!({"metadata": {"finalizers": finalizers}}));
     set(json!(["example.com/one", "example.com/three"])).expect(422);
+    let end = |field: &str, value: Value| acme.patch(&path, "merge", &json!({"metadata": {field: value}}));
+    let kept = end("deletionTimestamp", json!("2020-01-01T00:00:00Z")).expect(200).json();
+    assert_eq!(kept["metadata"]["deletionTimestamp"], dying["metadata"]["deletionTimestamp"]);
+    end("deletionGracePeriodSeconds", json!(3)).expect(422);
     set(json!(["example.com/two"])).expect(200);
     acme.get(&path).expect(200);
     set(Value::Null).expect(200);
@@ -373,4 +377,39 @@ fn pods_are_bound_and_evicted() {
     assert_eq!(spent["status"]["disruptionsAllowed"], 0);
     assert!(spent["status"]["disruptedPods"].get("p").is_some());
     evict("", &eviction).expect(201);
+}
+
+/// A pod that is stopping keeps its time: another delete takes it away only if it says so.
+#[test]
+fn pods_stop_in_their_time() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    let pods = "/api/v1/namespaces/default/pods";
+    let spec = json!({"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]});
+    acme.post(pods, &json!({"metadata": {"name": "p"}, "spec": spec})).expect(201);
+    let path = format!("{pods}/p");
+    let grace = |reply: Value| reply["metadata"]["deletionGracePeriodSeconds"].clone();
+    assert_eq!(grace(acme.delete(&path).expect(200).json()), 30);
+    assert_eq!(grace(acme.delete(&format!("{path}?gracePeriodSeconds=7")).expect(200).json()), 7);
+    acme.patch(&format!("{path}/status"), "merge", &json!({"status": {"phase": "Failed"}})).expect(200);
+    assert_eq!(grace(acme.delete(&path).expect(200).json()), 7);
+    acme.get(&path).expect(200);
+    acme.delete(&format!("{path}?gracePeriodSeconds=0")).expect(200);
+    acme.get(&path).expect(404);
+}
+
+/// Warnings are about what a request changes.
+#[test]
+fn warnings() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let mut object = deployment();
+    object["spec"]["template"]["spec"]["topologySpreadConstraints"] =
+        json!([{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]);
+    let warned = |reply: &polder_test_support::Reply| reply.header("warning").is_some();
+    assert!(warned(&acme.post(deployments, &object).expect(201)));
+    let patch = |change: Value| acme.patch(&format!("{deployments}/web"), "merge", &change).expect(200);
+    assert!(!warned(&patch(json!({"metadata": {"labels": {"a": "b"}}}))));
+    assert!(warned(&patch(json!({"spec": {"replicas": 4}}))));
 }
