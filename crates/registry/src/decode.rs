@@ -37,8 +37,18 @@ pub(crate) fn decode(
         )));
     }
     check_kind(&mut value, target)?;
-    shape(context, target, &mut value, duplicates, validation)?;
+    shape(context, target, &mut value, duplicates, validation).map_err(|problem| match problem {
+        Unshapely::Unfit(problem) => unfit(target, &problem),
+        Unshapely::TooLarge(status) => *status,
+    })?;
     Ok(value)
+}
+
+/// Why a document has no shape: what is said about it depends on where it came from.
+pub(crate) enum Unshapely {
+    /// It does not fit the kind, or has members it should not have.
+    Unfit(String),
+    TooLarge(Box<Status>),
 }
 
 /// Types, unknown fields and defaults, for documents and for the results of patches.
@@ -48,18 +58,18 @@ pub(crate) fn shape(
     value: &mut Value,
     duplicates: Vec<String>,
     validation: FieldValidation,
-) -> Result<(), Status> {
+) -> Result<(), Unshapely> {
     let schema = target.served().schema.node();
     if target.definition.origin == Origin::Builtin {
-        coerce(schema, value).map_err(|error| unfit(target, &error.to_string()))?;
+        coerce(schema, value).map_err(|error| Unshapely::Unfit(error.to_string()))?;
     } else {
         coerce_embedded(schema, value, &FieldPath::ROOT)
-            .map_err(|error| unfit(target, &error.to_string()))?;
+            .map_err(|error| Unshapely::Unfit(error.to_string()))?;
     }
     let mut unknown = Vec::new();
     prune(schema, value, &mut unknown);
-    report(context, target, unknown, duplicates, validation)?;
-    default(target, value)
+    report(context, unknown, duplicates, validation).map_err(Unshapely::Unfit)?;
+    default(target, value).map_err(|status| Unshapely::TooLarge(Box::new(status)))
 }
 
 /// Fills in what is missing. Also used for objects written before a default existed.
@@ -174,11 +184,10 @@ fn unfit(target: &Target, problem: &str) -> Status {
 
 fn report(
     context: &RequestContext,
-    target: &Target,
     unknown: Vec<String>,
     duplicates: Vec<String>,
     validation: FieldValidation,
-) -> Result<(), Status> {
+) -> Result<(), String> {
     if unknown.is_empty() && duplicates.is_empty() {
         return Ok(());
     }
@@ -191,9 +200,7 @@ fn report(
             problems.into_iter().for_each(|problem| context.warn(problem));
             Ok(())
         }
-        FieldValidation::Strict => {
-            Err(unfit(target, &format!("strict decoding error: {}", problems.join(", "))))
-        }
+        FieldValidation::Strict => Err(format!("strict decoding error: {}", problems.join(", "))),
     }
 }
 

@@ -149,7 +149,8 @@ impl Registry {
     ) -> Result<ObjectAnswer, Status> {
         self.authorize(context, "get", target).await?;
         if !matches!(resource_version, "" | "0") {
-            let version = crate::list::resource_version(resource_version)?;
+            let version = crate::list::resource_version(resource_version)
+                .map_err(|problem| Status::untyped(500, problem))?;
             self.wait_for(&context.plane, version).await?;
         }
         let stored = self.must_find(context, target).await?;

@@ -7,7 +7,7 @@ use crate::context::{RequestContext, WriteOptions};
 use crate::decode::Document;
 use crate::definition::{Scale, Target};
 use crate::registry::{Answered, ObjectAnswer, Registry};
-use crate::write::{PatchKind, apply_patch};
+use crate::write::{PatchKind, apply_patch, check_name};
 
 /// The scale of an object.
 pub(crate) fn read(target: &Target, object: &Value) -> Result<Value, Status> {
@@ -80,6 +80,7 @@ async fn write(
     let answered = registry.modify_with(context, target, options, |object| {
         let old = read(target, object)?;
         let new = change(old.clone())?;
+        check_name(target, new.str_at(&["metadata", "name"]).unwrap_or_default())?;
         let sent = new.str_at(&["metadata", "resourceVersion"]).unwrap_or_default();
         if !sent.is_empty() && Some(sent) != old.str_at(&["metadata", "resourceVersion"]) {
             return Err(Status::modified(&target.definition.group_resource(), &target.name));
@@ -95,8 +96,15 @@ async fn write(
             }
         };
         if !(0..=i64::from(i32::MAX)).contains(&replicas) {
-            let error = FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
-            let kind = GroupKind { group: "autoscaling".into(), kind: "Scale".into() };
+            let (kind, error) = if target.definition.is_custom() {
+                let path = format!(".{}", steps(&paths.spec_replicas).join("."));
+                let error = FieldError::invalid(path, replicas, "should be a non-negative integer");
+                (target.definition.error_kind(), error)
+            } else {
+                let error =
+                    FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
+                (GroupKind { group: "autoscaling".into(), kind: "Scale".into() }, error)
+            };
             return Err(Status::invalid(&kind, &target.name, &[error]));
         }
         let path = steps(&paths.spec_replicas);

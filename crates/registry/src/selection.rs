@@ -41,7 +41,7 @@ impl Selection {
         for requirement in fields.requirements() {
             let label = requirement.path.as_str();
             let lookup = lookup(target, label)
-                .ok_or_else(|| Status::bad_request(format!("field label not supported: {label}")))?;
+                .ok_or_else(|| Status::bad_request(unsupported(&target.definition, label)))?;
             lookups.push((SmolStr::new(label), lookup));
         }
         let (definition, version) = (target.definition.clone(), target.version);
@@ -98,7 +98,10 @@ impl Selection {
 fn lookup(target: &Target, label: &str) -> Option<Lookup> {
     match label {
         "metadata.name" => return Some(Lookup::Name),
-        "metadata.namespace" if target.definition.namespaced => return Some(Lookup::Namespace),
+        // Kinds with no fields of their own share a rule that does not ask for a scope.
+        "metadata.namespace" if target.definition.namespaced || is_plain(&target.definition) => {
+            return Some(Lookup::Namespace);
+        }
         _ => {}
     }
     let builtin = target.definition.behavior.selectable.iter().find(|own| own.label == label);
@@ -107,6 +110,25 @@ fn lookup(target: &Target, label: &str) -> Option<Lookup> {
     }
     let custom = target.served().selectable.iter().position(|(own, _)| own == label);
     custom.map(Lookup::Custom)
+}
+
+/// Whether a built-in kind adds nothing to name and namespace.
+fn is_plain(definition: &ResourceDefinition) -> bool {
+    !definition.is_custom() && definition.behavior.selectable.is_empty()
+}
+
+/// What kinds say about fields they do not know: each has its own words.
+fn unsupported(definition: &ResourceDefinition, label: &str) -> String {
+    match definition.kind.as_str() {
+        _ if is_plain(definition) => {
+            format!("{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        }
+        "Job" if !definition.is_custom() => format!("field label {label:?} not supported for Job"),
+        "ResourceSlice" if !definition.is_custom() => {
+            format!("field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {label}")
+        }
+        _ => format!("field label not supported: {label}"),
+    }
 }
 
 fn custom_text(path: &JsonPath, body: &Value) -> String {

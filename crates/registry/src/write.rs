@@ -2,13 +2,14 @@
 //! write without a resource version starts over when somebody else was faster.
 
 use polder_machinery::patch::{PatchError, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
-use polder_model::{FieldError, GroupResource, Object, Reason, SmolStr, Status, Value};
+use polder_model::{FieldError, GroupKind, GroupResource, Object, Reason, SmolStr, Status, Value};
 use polder_store::{Change, CommitError, Expect, Key, ObjectName, PlaneChange, Record, StoredObject, Write};
+use std::fmt;
 use std::sync::Arc;
 
 use crate::behavior::Occasion;
 use crate::context::{RequestContext, WriteOptions};
-use crate::decode::{self, Document};
+use crate::decode::{self, Document, Unshapely};
 use crate::definition::{Origin, Target};
 use crate::finalize::{begins_to_go, is_marked};
 use crate::metadata;
@@ -52,6 +53,10 @@ impl Registry {
             return Err(custom::refuse_terminating(target));
         }
         let value = decode::decode(context, target, document, options.field_validation)?;
+        if target.definition.group.is_empty() && target.definition.plural == "bindings" {
+            let answer = self.bind_named(context, target, &value, options).await?;
+            return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });
+        }
         if let Some(answer) = crate::reviews::answer(self, context, target, &value).await? {
             return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });
         }
@@ -211,15 +216,7 @@ impl Registry {
             return scale::update(self, context, target, document, options).await;
         }
         let mut value = decode::decode(context, target, document, options.field_validation)?;
-        let given = value.str_at(&["metadata", "name"]).unwrap_or_default();
-        if given.is_empty() {
-            value.set_at(&["metadata", "name"], target.name.clone());
-        } else if given != target.name {
-            return Err(Status::bad_request(format!(
-                "the name of the object ({given}) does not match the name on the URL ({})",
-                target.name
-            )));
-        }
+        check_name(target, value.str_at(&["metadata", "name"]).unwrap_or_default())?;
         metadata::check_namespace(&mut value, target)?;
         if target.definition.behavior.create_on_update && target.subresource.is_empty() {
             return self.put(context, target, value, options).await;
@@ -319,18 +316,43 @@ impl Registry {
                 }
                 Source::Patch(kind, patch, duplicates) => {
                     let mut new = apply_patch(target, *kind, patch, old.clone())?;
-                    check_same_object(&new, &old)?;
-                    decode::shape(context, target, &mut new, duplicates.clone(), options.field_validation)?;
+                    check_same_kind(*kind, &mut new, &old)?;
+                    let shaped = decode::shape(
+                        context,
+                        target,
+                        &mut new,
+                        duplicates.clone(),
+                        options.field_validation,
+                    );
+                    match shaped {
+                        Ok(()) => {}
+                        Err(Unshapely::Unfit(problem)) => {
+                            if *kind == PatchKind::Strategic {
+                                return Err(not_an_object(GoValue(patch), &problem));
+                            }
+                            // Shown as the patch left it.
+                            let patched = apply_patch(target, *kind, patch, old.clone())?;
+                            return Err(not_an_object(&patched, &problem));
+                        }
+                        Err(Unshapely::TooLarge(status)) => return Err(*status),
+                    }
+                    check_name(target, new.str_at(&["metadata", "name"]).unwrap_or_default())?;
+                    metadata::check_namespace(&mut new, target)?;
                     new
                 }
             };
             let sent_version = new.str_at(&["metadata", "resourceVersion"]).unwrap_or_default();
             let current = context.plane.resource_version(stored.revision);
             let conditional = match (&source, sent_version) {
-                (Source::Put(_), "" | "0") if !target.definition.behavior.unconditional_update => {
+                (_, "" | "0") if !target.definition.behavior.unconditional_update => {
                     let error =
                         FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
-                    return Err(Status::invalid(&target.definition.error_kind(), &target.name, &[error]));
+                    // Upstream names the resource where other complaints name the kind.
+                    let kind = GroupKind {
+                        group: target.definition.group.clone(),
+                        kind: target.definition.plural.clone(),
+                    };
+                    return Err(Status::invalid(&kind, &target.name, &[error]));
                 }
                 (_, "" | "0") => false,
                 (_, sent) if sent != current.to_string() => {
@@ -341,6 +363,7 @@ impl Registry {
                 (Source::Patch(_, patch, _), _) => patch.at(&["metadata", "resourceVersion"]).is_some(),
             };
             check_same_uid(target, &new, &old)?;
+            metadata::check_end(target, &new, &old)?;
             self.merge(context, target, &mut new, &old);
             custom::prepare(self, context, target, &mut new, Some(&old)).await?;
             self.validate(context, target, &new, Some(&old))?;
@@ -408,8 +431,12 @@ impl Registry {
         }
         decode::validate_schema(target, new, &mut errors);
         if errors.is_empty() {
-            let warnings = if target.subresource.is_empty() { (behavior.warnings)(new) } else { Vec::new() };
-            warnings.into_iter().for_each(|warning| context.warn(warning));
+            // A kind that counts its changes has nothing to say about what did not change.
+            let counted = |value: &Value| value.i64_at(&["metadata", "generation"]);
+            let same = behavior.generation && old.is_some_and(|old| counted(old) == counted(new));
+            if target.subresource.is_empty() && !same {
+                (behavior.warnings)(new).into_iter().for_each(|warning| context.warn(warning));
+            }
             return Ok(());
         }
         Err(Status::invalid(&target.definition.error_kind(), &target.name, &errors))
@@ -566,29 +593,76 @@ pub(crate) fn apply_patch(
     })
 }
 
-fn check_same_object(new: &Value, old: &Value) -> Result<(), Status> {
-    for field in ["name", "namespace"] {
-        let (before, after) = (old.str_at(&["metadata", field]), new.str_at(&["metadata", field]));
-        if before != after {
-            let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-            let text = if field == "name" {
-                format!("the name of the object ({after}) does not match the name on the URL ({before})")
-            } else {
-                "the namespace of the provided object does not match the namespace sent on the request".into()
-            };
-            return Err(Status::bad_request(text));
-        }
+/// A whole object names itself, and as the path does.
+pub(crate) fn check_name(target: &Target, given: &str) -> Result<(), Status> {
+    let own = &target.name;
+    let problem = if given.is_empty() {
+        format!("the name of the object ({own} based on URL) was undeterminable: name must be provided")
+    } else if given == own {
+        return Ok(());
+    } else {
+        format!("the name of the object ({given}) does not match the name on the URL ({own})")
+    };
+    Err(Status::bad_request(problem))
+}
+
+/// What a patch makes of an object is an object of the same kind. Strategic patches know the kind anyway; the
+/// others may forget it, but not change it.
+fn check_same_kind(kind: PatchKind, new: &mut Value, old: &Value) -> Result<(), Status> {
+    if !matches!(new, Value::Object(_)) {
+        let problem = format!("cannot restore struct from: {}", new.type_name());
+        return Err(not_an_object(&*new, &problem));
     }
     for field in ["apiVersion", "kind"] {
-        if old.get(field) != new.get(field) {
-            let (before, after) =
-                (old.str_at(&[field]).unwrap_or_default(), new.str_at(&[field]).unwrap_or_default());
-            return Err(Status::bad_request(format!(
-                "the {field} in the patched object ({after}) does not match that of the object ({before})"
-            )));
+        let (before, after) =
+            (old.str_at(&[field]).unwrap_or_default(), new.str_at(&[field]).unwrap_or_default());
+        if before == after {
+            continue;
         }
+        if kind != PatchKind::Strategic && new.get(field).is_some_and(|value| !value.is_null()) {
+            let problem = format!(
+                "the {field} in the patched object ({after}) does not match that of the object ({before})"
+            );
+            return Err(not_an_object(&*new, &problem));
+        }
+        new.set_at(&[field], before);
     }
     Ok(())
+}
+
+/// The result of a patch that cannot be read as an object of its kind.
+fn not_an_object(patched: impl fmt::Display, problem: &str) -> Status {
+    let shown = polder_model::field::bounded(patched);
+    let error = FieldError::invalid("patch", shown, problem);
+    let kind = GroupKind { group: SmolStr::default(), kind: SmolStr::default() };
+    Status::invalid(&kind, "", &[error])
+}
+
+/// A value as Go's `%v` prints it: upstream shows strategic patches so.
+struct GoValue<'a>(&'a Value);
+
+impl fmt::Display for GoValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Value::Null => f.write_str("<nil>"),
+            Value::String(text) => f.write_str(text),
+            Value::Array(items) => {
+                f.write_str("[")?;
+                for (index, item) in items.iter().enumerate() {
+                    write!(f, "{}{}", if index == 0 { "" } else { " " }, GoValue(item))?;
+                }
+                f.write_str("]")
+            }
+            Value::Object(members) => {
+                f.write_str("map[")?;
+                for (index, (key, value)) in members.iter().enumerate() {
+                    write!(f, "{}{key}:{}", if index == 0 { "" } else { " " }, GoValue(value))?;
+                }
+                f.write_str("]")
+            }
+            other => write!(f, "{other}"),
+        }
+    }
 }
 
 /// A uid in a whole object says which object is meant.

@@ -176,6 +176,16 @@ impl Call {
         if !path.namespace.is_empty() && !definition.namespaced {
             return Err(Status::path_not_found());
         }
+        let reads = matches!(self.method, Method::GET | Method::HEAD);
+        // All namespaces at once can be read, and nothing else: a forgotten namespace must not empty the plane.
+        if path.namespace.is_empty() && definition.namespaced && !reads {
+            let custom = definition.is_custom();
+            return Err(if custom { Status::path_not_found() } else { Status::method_not_allowed() });
+        }
+        if path.watch_prefix && !reads {
+            return Err(Status::method_not_allowed());
+        }
+        let watch = is_watch(&path, &self.query);
         let target = Target {
             definition,
             version,
@@ -194,7 +204,6 @@ impl Call {
                 return crate::subresource::answer(self, target).await;
             }
         }
-        let watch = path.watch_prefix || self.query.flag("watch");
         match (self.method.clone(), target.name.is_empty()) {
             (Method::GET | Method::HEAD, _) if watch && target.subresource.is_empty() => {
                 self.watch(target).await
@@ -264,7 +273,7 @@ impl Call {
     async fn patch(mut self, target: Target) -> Result<Answer, Status> {
         let (style, form) = self.negotiated(&target)?;
         let options = WriteOptions::from_query(&self.query, "PatchOptions")?;
-        let kind = match self.media() {
+        let kind = match self.media().as_str() {
             "application/json-patch+json" => PatchKind::Json,
             "application/merge-patch+json" => PatchKind::Merge,
             "application/strategic-merge-patch+json" => PatchKind::Strategic,
@@ -311,7 +320,7 @@ impl Call {
 
     async fn delete_options(&mut self) -> Result<DeleteOptions, Status> {
         let bytes = self.take_body().await?;
-        let body = match self.media() {
+        let body = match self.media().as_str() {
             _ if bytes.is_empty() => None,
             PROTOBUF => Some(protobuf::delete_options(&bytes)?.value),
             _ => Some(self.parse(&bytes, &[JSON, YAML, PROTOBUF])?.value),
@@ -346,9 +355,10 @@ impl Call {
         })
     }
 
-    fn media(&self) -> &str {
+    /// The media type of the body, in small letters.
+    fn media(&self) -> String {
         let content_type = self.header(header::CONTENT_TYPE).unwrap_or_default();
-        content_type.split(';').next().unwrap_or_default().trim()
+        content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
 
     pub(crate) async fn take_body(&mut self) -> Result<Bytes, Status> {
@@ -363,7 +373,7 @@ impl Call {
     /// The object in the body. Custom resources have no messages.
     pub(crate) async fn document(&mut self, target: &Target) -> Result<Document, Status> {
         let bytes = self.take_body().await?;
-        match self.media() {
+        match self.media().as_str() {
             _ if protobuf::messages(target) != Messages::All => self.parse(&bytes, &[JSON, YAML]),
             PROTOBUF => protobuf::document(&bytes, target),
             _ => self.parse(&bytes, &[JSON, YAML, PROTOBUF]),
@@ -371,7 +381,7 @@ impl Call {
     }
 
     fn parse(&self, bytes: &[u8], accepted: &[&str]) -> Result<Document, Status> {
-        match self.media() {
+        match self.media().as_str() {
             "" | JSON => {
                 let parsed = value::parse(bytes).map_err(|error| {
                     Status::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
@@ -387,11 +397,28 @@ impl Call {
     }
 }
 
-/// YAML as API bodies use it: 1.1 booleans, no duplicate keys, bounded.
+/// YAML as API bodies use it: 1.1 booleans, no duplicate keys, bounded. Of several documents the first counts.
 fn parse_yaml(bytes: &[u8]) -> Result<Value, Status> {
     let text = std::str::from_utf8(bytes).map_err(|error| Status::bad_request(error.to_string()))?;
-    serde_saphyr::from_str(text)
+    serde_saphyr::from_str(first_document(text))
         .map_err(|error| Status::bad_request(format!("error converting YAML to JSON: {error}")))
+}
+
+/// A stream of documents up to the mark that begins the second. Nothing else can stand at the start of a line so.
+fn first_document(text: &str) -> &str {
+    let mut begun = false;
+    let mut end = 0;
+    for line in text.split_inclusive('\n') {
+        let is_mark =
+            line.strip_prefix("---").is_some_and(|rest| rest.trim_start() != rest || rest.is_empty());
+        if is_mark && begun {
+            return &text[..end];
+        }
+        let content = line.trim();
+        begun |= !content.is_empty() && !content.starts_with(['#', '%']) && (!is_mark || content.len() > 3);
+        end += line.len();
+    }
+    text
 }
 
 fn patch_types(target: &Target) -> &'static [&'static str] {
@@ -427,7 +454,7 @@ fn paths() -> Value {
 pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static str {
     let named = match route.request() {
         Request::Resource(path) => {
-            if path.watch_prefix || query.flag("watch") {
+            if is_watch(&path, query) {
                 return "WATCH";
             }
             !path.name.is_empty()
@@ -446,12 +473,17 @@ pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static st
     }
 }
 
+/// A collection is watched when the query says so; one object only by the old prefix.
+fn is_watch(path: &ResourcePath, query: &Query) -> bool {
+    path.watch_prefix || (path.name.is_empty() && query.flag("watch"))
+}
+
 /// Whether a request goes on for as long as its client likes, and so has no deadline.
 pub(crate) fn is_long_running(route: &Route, query: &Query) -> bool {
     match route.request() {
         Request::Resource(path) => {
             let streams = ["attach", "exec", "proxy", "log", "portforward", "export", "import"];
-            path.watch_prefix || query.flag("watch") || streams.contains(&path.subresource.as_str())
+            is_watch(&path, query) || streams.contains(&path.subresource.as_str())
         }
         _ => false,
     }
@@ -461,4 +493,26 @@ pub(crate) fn is_long_running(route: &Route, query: &Query) -> bool {
 pub(crate) fn failure_style(headers: &HeaderMap) -> Style {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     Style { gzip: false, ..Style::new(negotiate::accept_failure(accept), headers, None) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_document_counts() {
+        let rows = [
+            ("a: 1\n", "a: 1\n"),
+            ("---\na: 1\n", "---\na: 1\n"),
+            ("# note\n---\na: 1\n---\nb: 2\n", "# note\n---\na: 1\n"),
+            ("a: 1\n---", "a: 1\n"),
+            ("--- {a: 1}\n--- {b: 2}\n", "--- {a: 1}\n"),
+            ("a: |\n  x\n  ---\n  y\n", "a: |\n  x\n  ---\n  y\n"),
+            ("a: 1\n---b: 2\n", "a: 1\n---b: 2\n"),
+            ("", ""),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(first_document(text), expected, "{text:?}");
+        }
+    }
 }

@@ -107,6 +107,15 @@ fn version() -> Value {
         "gitVersion": (format!("{KUBERNETES_VERSION}+polder-{}", env!("CARGO_PKG_VERSION"))),
         "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
         "goVersion": "none", "compiler": "rustc",
-        "platform": (format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH)),
+        "platform": (format!("{}/{}", std::env::consts::OS, architecture())),
     })
+}
+
+/// The processor by the name Go has for it: programs choose images by it.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
 }
