@@ -106,6 +106,7 @@ async fn write(
         let before = object.clone();
         if object.at(&path).and_then(Value::as_i64).unwrap_or(0) != replicas {
             object.set_at(&path, replicas);
+            target.definition.complete(&target.served().name, object)?;
             if let Some(generation) = object.i64_at(&["metadata", "generation"]) {
                 object.set_at(&["metadata", "generation"], generation + 1);
             }

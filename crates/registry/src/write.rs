@@ -49,7 +49,7 @@ impl Registry {
         self.authorize(context, "create", target).await?;
         check_verb(target, "create")?;
         if target.definition.terminating {
-            return Err(custom::refuse_terminating(target));
+            custom::refuse_terminating(self, context, target).await?;
         }
         let value = decode::decode(context, target, document, options.field_validation)?;
         if let Some(answer) = crate::reviews::answer(self, context, target, &value).await? {
@@ -436,7 +436,7 @@ impl Registry {
             let plane = planes::change(self, context, target, None, Some(old))?;
             return self.remove_finished(context, target, new, stored, plane).await;
         }
-        if record == stored.record {
+        if custom::is_unchanged(target, &record, &stored.record) {
             return self.answer(context, target, stored.clone()).map(Some);
         }
         let mut writes = vec![Write {
@@ -635,13 +635,14 @@ fn another_object(target: &Target, sent: &str, own: &str) -> Status {
 
 /// An object in the form it is stored in; copied only when that differs from the client's.
 fn encoded(context: &RequestContext, target: &Target, value: &Value) -> Record {
+    let stored = |value: &Value| target.definition.to_stored(&target.served().name, value);
     if !needs_conversion(target) && !planes::has_live_status(context, target) {
-        return Record::encode(value);
+        return stored(value);
     }
     let mut stored_form = value.clone();
     convert(target, &mut stored_form, &target.group_version(), &target.definition.storage);
     planes::strip_live(context, target, &mut stored_form);
-    Record::encode(&stored_form)
+    stored(&stored_form)
 }
 
 /// A deleted object that nothing holds back any more.
