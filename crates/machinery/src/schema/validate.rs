@@ -4,11 +4,13 @@
 //! Errors, steps and shown values are bounded: a hostile schema and a hostile value together may cost neither
 //! unbounded time nor an unbounded answer. A valid value allocates nothing.
 
+use std::collections::HashMap;
+
 use polder_model::field::bounded;
 use polder_model::{FieldError, FieldPath, Object, Value};
 
 use super::go_text::{float, quoted};
-use super::{Checks, Kind, Node, NodeId, NodeRef, embedded, formats, unique};
+use super::{Checks, Kind, ListType, Node, NodeId, NodeRef, embedded, formats, unique};
 
 /// More errors than this are not reported.
 pub(crate) const ERRORS_MAX: usize = 100;
@@ -20,11 +22,73 @@ const STEPS_MAX: u64 = 10_000_000;
 const SHOWN_NODES_MAX: usize = 1000;
 const SHOWN_BYTES_MAX: usize = 4096;
 
-/// Checks a custom resource: schema, embedded resources, uniqueness in lists.
+/// Checks a new custom resource: schema, embedded resources, uniqueness in lists.
 pub fn validate(node: NodeRef<'_>, value: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     Validator::new(path).validate(node, value, errors);
     embedded::validate_embedded(node, value, path, errors);
     unique::validate_lists(node, value, path, errors);
+}
+
+/// Checks a custom resource that is there already: what an update leaves as it was is not held against it, even if it
+/// became wrong since, because the schema did.
+pub fn validate_update(node: NodeRef<'_>, value: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let path = FieldPath::ROOT;
+    Validator::new(&path).validate_since(node, value, Some(Before { node, value: old }), errors);
+    embedded::validate_embedded(node, value, &path, errors);
+    validate_lists_since(node, value, old, errors);
+}
+
+/// The same for an update of nothing but the status: the rest is not looked at.
+pub fn validate_status(node: NodeRef<'_>, value: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    if let (Some(status), Some(new)) = (node.property("status"), value.get("status")) {
+        let before = old.get("status").map(|old| Before { node: status, value: old });
+        Validator::new(&FieldPath::root("status")).validate_since(status, new, before, errors);
+    }
+    validate_lists_since(node, value, old, errors);
+}
+
+/// Lists whose elements were not unique before need not become so now.
+fn validate_lists_since(node: NodeRef<'_>, value: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let path = FieldPath::ROOT;
+    let (mut found, mut known) = (Vec::new(), Vec::new());
+    unique::validate_lists(node, value, &path, &mut found);
+    if !found.is_empty() {
+        unique::validate_lists(node, old, &path, &mut known);
+    }
+    if known.is_empty() {
+        errors.append(&mut found);
+    }
+}
+
+/// What stood at a place before an update, and the schema of that place: what is unchanged is excused.
+#[derive(Clone, Copy)]
+struct Before<'a> {
+    node: NodeRef<'a>,
+    value: &'a Value,
+}
+
+impl<'a> Before<'a> {
+    fn member(self, key: &str) -> Option<Before<'a>> {
+        Some(Before { node: self.node.member(key)?, value: self.value.get(key)? })
+    }
+
+    /// The elements by the members that identify them; only of lists that have such.
+    fn elements(self) -> HashMap<String, Before<'a>> {
+        let (Some(node), Value::Array(items)) = (self.node.items(), self.value) else {
+            return HashMap::new();
+        };
+        let items = items.iter().filter_map(|value| Some((self.key(value)?, Before { node, value })));
+        items.collect()
+    }
+
+    fn key(self, item: &Value) -> Option<String> {
+        let own = self.node.get();
+        let is_map = own.list_type == ListType::Map && matches!(item, Value::Object(_));
+        is_map.then(|| {
+            let members = own.list_map_keys.iter().map(|key| item.get(key).map(Value::to_string));
+            members.map(|text| text.unwrap_or_default() + "\n").collect()
+        })
+    }
 }
 
 /// What may be shown of a value in an error.
@@ -121,7 +185,17 @@ impl Validator {
 
     /// Checks only the schema itself.
     pub(crate) fn validate(&mut self, node: NodeRef<'_>, value: &Value, errors: &mut Vec<FieldError>) {
-        let outcome = self.check(node, value, &FieldPath::ROOT);
+        self.validate_since(node, value, None, errors);
+    }
+
+    fn validate_since(
+        &mut self,
+        node: NodeRef<'_>,
+        value: &Value,
+        old: Option<Before<'_>>,
+        errors: &mut Vec<FieldError>,
+    ) {
+        let outcome = self.check(node, value, old, &FieldPath::ROOT);
         let more = outcome.errors.len() > ERRORS_MAX.saturating_sub(errors.len());
         errors.extend(outcome.errors.into_iter().take(ERRORS_MAX.saturating_sub(errors.len())));
         if more {
@@ -170,7 +244,29 @@ impl Validator {
         !self.exhausted
     }
 
-    fn check(&mut self, node: NodeRef<'_>, value: &Value, name: &FieldPath<'_>) -> Outcome {
+    /// Checks one place. Only what is wrong is compared with what was there.
+    fn check(
+        &mut self,
+        node: NodeRef<'_>,
+        value: &Value,
+        old: Option<Before<'_>>,
+        name: &FieldPath<'_>,
+    ) -> Outcome {
+        let mut outcome = self.check_anew(node, value, old, name);
+        if !outcome.is_valid() && old.is_some_and(|old| old.value == value) {
+            outcome.errors.clear();
+        }
+        outcome
+    }
+
+    /// The same, but only what stands below this place is excused.
+    fn check_anew(
+        &mut self,
+        node: NodeRef<'_>,
+        value: &Value,
+        old: Option<Before<'_>>,
+        name: &FieldPath<'_>,
+    ) -> Outcome {
         let mut outcome = Outcome::default();
         let own = node.get();
         let checks = own.checks.as_deref();
@@ -192,7 +288,7 @@ impl Validator {
         }
         outcome.matches += 2;
         if let Some(checks) = checks {
-            self.check_combined(node, checks, value, name, &mut outcome);
+            self.check_combined(node, checks, value, old, name, &mut outcome);
         }
         match value {
             Value::String(text) => {
@@ -217,7 +313,7 @@ impl Validator {
             }
             Value::Array(items) => {
                 outcome.matches += 2;
-                self.check_items(node, items, name, &mut outcome);
+                self.check_items(node, items, old, name, &mut outcome);
             }
             _ => {}
         }
@@ -225,7 +321,7 @@ impl Validator {
         self.check_allowed(own, value, name, &mut outcome);
         if let Value::Object(object) = value {
             outcome.matches += 1;
-            self.check_members(node, object, name, &mut outcome);
+            self.check_members(node, object, old, name, &mut outcome);
         }
         outcome.matches += 1;
         outcome
@@ -267,18 +363,19 @@ impl Validator {
         node: NodeRef<'_>,
         checks: &Checks,
         value: &Value,
+        old: Option<Before<'_>>,
         name: &FieldPath<'_>,
         outcome: &mut Outcome,
     ) {
         if !checks.any_of.is_empty() {
-            let (valid, explanation) = self.alternatives(node, &checks.any_of, value, name, true);
+            let (valid, explanation) = self.alternatives((node, &checks.any_of), value, old, name, true);
             if valid == 0 {
                 outcome.add(self.composite(name, "must validate at least one schema (anyOf)"));
             }
             outcome.merge(explanation);
         }
         if !checks.one_of.is_empty() {
-            let (valid, explanation) = self.alternatives(node, &checks.one_of, value, name, false);
+            let (valid, explanation) = self.alternatives((node, &checks.one_of), value, old, name, false);
             match valid {
                 0 => {
                     let problem = "must validate one and only one schema (oneOf). Found none valid";
@@ -297,7 +394,7 @@ impl Validator {
         if !checks.all_of.is_empty() {
             let mut valid = 0;
             for id in &checks.all_of {
-                let one = self.check(node.at(*id), value, name);
+                let one = self.check_anew(node.at(*id), value, old, name);
                 valid += usize::from(one.is_valid());
                 outcome.merge(one);
             }
@@ -307,7 +404,7 @@ impl Validator {
             }
         }
         if let Some(id) = checks.not
-            && self.check(node.at(id), value, name).is_valid()
+            && self.check_anew(node.at(id), value, old, name).is_valid()
         {
             outcome.add(self.composite(name, "must not validate the schema (not)"));
         }
@@ -316,16 +413,16 @@ impl Validator {
     /// How many alternatives fit, and the first that does or else the one that nearly does.
     fn alternatives(
         &mut self,
-        node: NodeRef<'_>,
-        ids: &[NodeId],
+        (node, ids): (NodeRef<'_>, &[NodeId]),
         value: &Value,
+        old: Option<Before<'_>>,
         name: &FieldPath<'_>,
         one_is_enough: bool,
     ) -> (usize, Outcome) {
         let mut valid = 0;
         let mut best: Option<Outcome> = None;
         for id in ids {
-            let one = self.check(node.at(*id), value, name);
+            let one = self.check_anew(node.at(*id), value, old, name);
             if one.is_valid() {
                 valid += 1;
                 if valid == 1 {
@@ -421,13 +518,22 @@ impl Validator {
         &mut self,
         node: NodeRef<'_>,
         items: &[Value],
+        old: Option<Before<'_>>,
         name: &FieldPath<'_>,
         outcome: &mut Outcome,
     ) {
         if let Some(item_node) = node.items() {
             self.depth += 1;
+            let mut before: Option<HashMap<String, Before<'_>>> = None;
             for (index, item) in items.iter().enumerate() {
-                let one = self.check(item_node, item, &name.index(index));
+                let mut one = self.check(item_node, item, None, &name.index(index));
+                // Which element it was is looked up only for one that is wrong: few are.
+                if !one.is_valid()
+                    && let Some((old, key)) = old.and_then(|old| Some((old, old.key(item)?)))
+                    && let Some(known) = before.get_or_insert_with(|| old.elements()).get(&key)
+                {
+                    one = self.check(item_node, item, Some(*known), &name.index(index));
+                }
                 outcome.merge(one);
                 if self.exhausted || outcome.is_full() {
                     break;
@@ -454,10 +560,12 @@ impl Validator {
         &mut self,
         node: NodeRef<'_>,
         object: &Object,
+        old: Option<Before<'_>>,
         name: &FieldPath<'_>,
         outcome: &mut Outcome,
     ) {
         let own = node.get();
+        let before = |key: &str| old.and_then(|old| old.member(key));
         let mut no_additional = false;
         if let Some(checks) = own.checks.as_deref() {
             no_additional = checks.no_additional;
@@ -481,7 +589,7 @@ impl Validator {
                     let detail = format!("{} in body is a forbidden property", bounded(name.member(key)));
                     outcome.add(FieldError::invalid(self.at(name), clipped(key).as_ref(), detail));
                 } else if let Some(id) = own.additional {
-                    let one = self.check(node.at(id), value, &dotted.member(key));
+                    let one = self.check(node.at(id), value, before(key), &dotted.member(key));
                     outcome.merge(one);
                 }
                 if self.exhausted || outcome.is_full() {
@@ -495,7 +603,7 @@ impl Validator {
                     break;
                 }
                 if let Some(member) = node.property(key) {
-                    let one = self.check(member, value, &name.member(key));
+                    let one = self.check(member, value, before(key), &name.member(key));
                     outcome.merge(one);
                 }
             }
@@ -581,6 +689,87 @@ mod tests {
         let mut errors = Vec::new();
         validate(schema.node(), &value, &FieldPath::ROOT, &mut errors);
         assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+    }
+
+    /// Values of `spec` before and after an update, and what is held against it.
+    #[track_caller]
+    fn check_update(old: &str, new: &str, expected: &[&str]) {
+        let schema = compiled(
+            r#"{"type":"object","required":["root"],"properties":{"root":{"type":"string"},"spec":{"type":"object","properties":{
+                "a":{"type":"string","maxLength":1},"b":{"type":"string","maxLength":1},
+                "list":{"type":"array","items":{"type":"string","maxLength":1}},
+                "map":{"type":"object","additionalProperties":{"type":"string","maxLength":1}},
+                "any":{"type":"object","properties":{"x":{"type":"string"},"y":{"type":"string"}},
+                    "anyOf":[{"properties":{"x":{"maxLength":1}}},{"required":["z"]}]},
+                "set":{"type":"array","x-kubernetes-list-type":"set","items":{"type":"string"}},
+                "keyed":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],"items":
+                    {"type":"object","required":["k"],"properties":{"k":{"type":"string"},"v":{"type":"string","maxLength":1}}}}
+            }}}}"#,
+        );
+        let object =
+            |spec: &str| Value::parse(format!(r#"{{"root":"r","spec":{spec}}}"#).as_bytes()).unwrap();
+        let mut errors = Vec::new();
+        validate_update(schema.node(), &object(new), &object(old), &mut errors);
+        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{new}");
+    }
+
+    #[test]
+    fn what_an_update_leaves_alone_is_excused() {
+        const LONG: &str = ": Too long: may not be more than 1 byte";
+        let long = |paths: &[&str]| -> Vec<String> {
+            paths.iter().map(|path| format!("spec.{path}{LONG}")).collect()
+        };
+        let rows: [(&str, &str, &[&str]); 13] = [
+            (r#"{"a":"aa"}"#, r#"{"a":"aa","b":"b"}"#, &[]),
+            (r#"{"a":"aa"}"#, r#"{"a":"aa","b":"bb"}"#, &["b"]),
+            (r#"{"a":"aa"}"#, r#"{"a":"aaa"}"#, &["a"]),
+            (r#"{"list":["aa"]}"#, r#"{"list":["aa"],"b":"b"}"#, &[]),
+            // Elements that nothing identifies are not what they were before once the list has changed.
+            (r#"{"list":["aa"]}"#, r#"{"list":["aa","b"]}"#, &["list[0]"]),
+            (r#"{"map":{"k":"vv"}}"#, r#"{"map":{"k":"vv","l":"w"}}"#, &[]),
+            (r#"{"map":{"k":"vv"}}"#, r#"{"map":{"l":"vv"}}"#, &["map.l"]),
+            (r#"{"keyed":[{"k":"1","v":"vv"}]}"#, r#"{"keyed":[{"k":"2"},{"k":"1","v":"vv"}]}"#, &[]),
+            (r#"{"keyed":[{"k":"1","v":"vv"}]}"#, r#"{"keyed":[{"k":"2","v":"vv"}]}"#, &["keyed[0].v"]),
+            (r#"{"set":["a","a"]}"#, r#"{"set":["a","a","a"]}"#, &[]),
+            // An alternative fits if all that speaks against it was there before.
+            (r#"{"any":{"x":"xx"}}"#, r#"{"any":{"x":"xx","y":"y"}}"#, &[]),
+            (r#"{"a":1}"#, r#"{"a":1,"b":"b"}"#, &[]),
+            (r#"{}"#, r#"{"a":"aa"}"#, &["a"]),
+        ];
+        for (old, new, paths) in rows {
+            let expected = long(paths);
+            check_update(old, new, &expected.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        check_update(r#"{"set":["a"]}"#, r#"{"set":["a","a"]}"#, &[r#"spec.set[1]: Duplicate value: "a""#]);
+        check_update(
+            r#"{"any":{"x":"xx"}}"#,
+            r#"{"any":{"x":"xxx"}}"#,
+            &[
+                r#"<nil>: Invalid value: "": "spec.any" must validate at least one schema (anyOf)"#,
+                "spec.any.x: Too long: may not be more than 1 byte",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_status_is_checked_alone() {
+        let schema = compiled(
+            r#"{"type":"object","required":["root"],"properties":{"spec":{"type":"string"},"status":{"type":"object",
+                "properties":{"phase":{"type":"string"},"old":{"type":"string"}}}}}"#,
+        );
+        let check = |status: &str, expected: &[&str]| {
+            let object =
+                |status: &str| Value::parse(format!(r#"{{"spec":1,"status":{status}}}"#).as_bytes()).unwrap();
+            let mut errors = Vec::new();
+            validate_status(schema.node(), &object(status), &object(r#"{"old":1}"#), &mut errors);
+            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{status}");
+        };
+        check(r#"{"old":1,"phase":"x"}"#, &[]);
+        check(
+            r#"{"phase":1}"#,
+            &[r#"status.phase: Invalid value: "integer": phase in body must be of type string: "integer""#],
+        );
+        check("1", &[r#"status: Invalid value: "integer":  in body must be of type object: "integer""#]);
     }
 
     #[test]
