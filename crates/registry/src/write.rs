@@ -2,7 +2,7 @@
 //! write without a resource version starts over when somebody else was faster.
 
 use polder_machinery::patch::{PatchError, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
-use polder_model::{FieldError, GroupResource, Object, Reason, SmolStr, Status, Value};
+use polder_model::{FieldError, GroupKind, GroupResource, Object, Reason, SmolStr, Status, Value};
 use polder_store::{Change, CommitError, Expect, Key, ObjectName, PlaneChange, Record, StoredObject, Write};
 use std::sync::Arc;
 
@@ -49,7 +49,8 @@ impl Registry {
         self.authorize(context, "create", target).await?;
         check_verb(target, "create")?;
         if target.definition.terminating {
-            custom::refuse_terminating(self, context, target).await?;
+            let name = document.value.str_at(&["metadata", "name"]).unwrap_or_default();
+            custom::refuse_terminating(self, context, &target.with_name(&target.namespace, name)).await?;
         }
         let value = decode::decode(context, target, document, options.field_validation)?;
         if let Some(answer) = crate::reviews::answer(self, context, target, &value).await? {
@@ -128,7 +129,7 @@ impl Registry {
         &self,
         context: &RequestContext,
         target: &Target,
-        mut value: Value,
+        value: Value,
         options: &WriteOptions,
     ) -> Result<Answered, CreateError> {
         let mut guards = self.namespace_guard(context, target).await?;
@@ -141,6 +142,8 @@ impl Registry {
             if self.find(context, target).await?.is_some() {
                 return Err(CreateError::Exists);
             }
+            let mut value =
+                self.as_if_stored(context, target, value, &record, polder_store::Revision::default())?;
             remove_at(&mut value, &["metadata", "resourceVersion"]);
             return Ok(Answered::Made(value));
         }
@@ -319,8 +322,11 @@ impl Registry {
                 }
                 Source::Patch(kind, patch, duplicates) => {
                     let mut new = apply_patch(target, *kind, patch, old.clone())?;
-                    check_same_object(&new, &old)?;
-                    decode::shape(context, target, &mut new, duplicates.clone(), options.field_validation)?;
+                    check_same_object(target, &new, &old)?;
+                    let patched = new.clone();
+                    let strictness = options.field_validation;
+                    let shaped = decode::shape(context, target, &mut new, duplicates.clone(), strictness);
+                    shaped.map_err(|problem| problem.in_patch(patched.to_string().into()))?;
                     new
                 }
             };
@@ -330,7 +336,10 @@ impl Registry {
                 (Source::Put(_), "" | "0") if !target.definition.behavior.unconditional_update => {
                     let error =
                         FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
-                    return Err(Status::invalid(&target.definition.error_kind(), &target.name, &[error]));
+                    // Upstream names the resource where other refusals name the kind.
+                    let GroupResource { group, resource } = resource;
+                    let kind = GroupKind { group, kind: resource };
+                    return Err(Status::invalid(&kind, &target.name, &[error]));
                 }
                 (_, "" | "0") => false,
                 (_, sent) if sent != current.to_string() => {
@@ -406,9 +415,11 @@ impl Registry {
             (part, Some(old)) => (behavior.validate_part)(part, new, old, &mut errors),
             _ => {}
         }
-        decode::validate_schema(target, new, &mut errors);
+        decode::validate_schema(target, new, old, &mut errors);
         if errors.is_empty() {
-            let warnings = if target.subresource.is_empty() { (behavior.warnings)(new) } else { Vec::new() };
+            let mut warnings =
+                if target.subresource.is_empty() { (behavior.warnings)(new) } else { Vec::new() };
+            warnings.extend(custom::warnings(target, new, old));
             warnings.into_iter().for_each(|warning| context.warn(warning));
             return Ok(());
         }
@@ -430,7 +441,13 @@ impl Registry {
         let record = encoded(context, target, &new);
         self.check_size(context, target, &record)?;
         if options.dry_run {
-            return Ok(Some(Answered::Made(new)));
+            return Ok(Some(Answered::Made(self.as_if_stored(
+                context,
+                target,
+                new,
+                &record,
+                stored.revision,
+            )?)));
         }
         if is_finished(&new) {
             let plane = planes::change(self, context, target, None, Some(old))?;
@@ -493,6 +510,22 @@ impl Registry {
                 Err(commit_failed(&context.plane, &target.definition.group_resource(), &target.name, error))
             }
         }
+    }
+
+    /// What a dry run answers: for a custom object, what a read would show of the record.
+    fn as_if_stored(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        value: Value,
+        record: &Record,
+        revision: polder_store::Revision,
+    ) -> Result<Value, Status> {
+        if !target.definition.is_custom() || planes::has_live_status(context, target) {
+            return Ok(value);
+        }
+        let (name, space) = (self.key(context, target).name, context.plane.overlay());
+        self.to_client(context, target, &StoredObject { name, revision, space, record: record.clone() })
     }
 
     pub(crate) fn check_size(
@@ -560,13 +593,20 @@ pub(crate) fn apply_patch(
         PatchError::NotApplicable(_) => {
             let mut status = Status::untyped(422, PatchError::NOT_APPLICABLE);
             status.reason = Some(polder_model::Reason::Invalid);
+            status.details = Some(Box::default());
             status
         }
         PatchError::Unclassified(text) => Status::untyped(500, text),
     })
 }
 
-fn check_same_object(new: &Value, old: &Value) -> Result<(), Status> {
+fn check_same_object(target: &Target, new: &Value, old: &Value) -> Result<(), Status> {
+    if new.str_at(&["metadata", "name"]).is_none_or(str::is_empty) {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            target.name
+        )));
+    }
     for field in ["name", "namespace"] {
         let (before, after) = (old.str_at(&["metadata", field]), new.str_at(&["metadata", field]));
         if before != after {
@@ -578,6 +618,10 @@ fn check_same_object(new: &Value, old: &Value) -> Result<(), Status> {
             };
             return Err(Status::bad_request(text));
         }
+    }
+    let same_kind = ["apiVersion", "kind"].iter().all(|field| old.get(field) == new.get(field));
+    if !same_kind && target.definition.is_custom() {
+        return Err(decode::other_kind(new, target));
     }
     for field in ["apiVersion", "kind"] {
         if old.get(field) != new.get(field) {

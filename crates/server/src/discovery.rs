@@ -85,6 +85,14 @@ fn aggregate(catalog: &Catalog, core: bool) -> Value {
     })
 }
 
+/// What is on its way out is no longer offered for writing; finalizers can still be taken away.
+fn verbs(definition: &ResourceDefinition, served: &ServedVersion) -> Vec<Value> {
+    let writes = ["create", "update", "patch"];
+    let offered =
+        served.verbs.iter().filter(|verb| !definition.terminating || !writes.contains(&verb.as_str()));
+    offered.map(Value::from).collect()
+}
+
 fn aggregated_resource(definition: &ResourceDefinition, served: &ServedVersion) -> Value {
     let group_version = (definition.group.clone(), served.name.clone());
     let mut resource = json!({
@@ -94,7 +102,7 @@ fn aggregated_resource(definition: &ResourceDefinition, served: &ServedVersion) 
         },
         "scope": (if definition.namespaced { "Namespaced" } else { "Cluster" }),
         "singularResource": (definition.singular.clone()),
-        "verbs": (strings(&served.verbs)),
+        "verbs": (verbs(definition, served)),
     });
     for (key, names) in [("shortNames", &definition.short_names), ("categories", &definition.categories)] {
         if !names.is_empty() {
@@ -183,7 +191,7 @@ fn plain_resource(definition: &ResourceDefinition, served: &ServedVersion) -> Va
     let mut resource = json!({
         "name": (definition.plural.clone()), "singularName": (definition.singular.clone()),
         "namespaced": (definition.namespaced), "kind": (definition.kind.clone()),
-        "verbs": (strings(&served.verbs)),
+        "verbs": (verbs(definition, served)),
     });
     for (key, names) in [("shortNames", &definition.short_names), ("categories", &definition.categories)] {
         if !names.is_empty() {

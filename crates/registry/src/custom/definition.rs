@@ -65,8 +65,9 @@ pub(super) fn definition(
     };
     let forms = all.iter().filter_map(form).collect();
     let served = all.iter().filter(|(version, _)| is_served(version));
-    let mut versions: Vec<ServedVersion> =
-        served.filter_map(|(version, compiled)| served_version(&group, &kind, version, compiled)).collect();
+    let mut versions: Vec<ServedVersion> = served
+        .filter_map(|(version, compiled)| served_version(&group, &kind, version, compiled, crd))
+        .collect();
     versions.sort_by_key(|version| version_priority(&version.name));
     if versions.is_empty() {
         return None;
@@ -99,6 +100,7 @@ fn served_version(
     kind: &SmolStr,
     version: &Value,
     compiled: &Compiled,
+    crd: &Value,
 ) -> Option<ServedVersion> {
     let name = SmolStr::new(version.str_at(&["name"])?);
     let group_version = GroupVersion::new(group.clone(), name.clone());
@@ -142,11 +144,27 @@ fn served_version(
         selectable: selectable(version),
         scale,
         deprecation: deprecated
-            .then(|| own_warning.unwrap_or(format!("{group_version} {kind} is deprecated"))),
+            .then(|| own_warning.unwrap_or_else(|| deprecation(&group_version, kind, crd))),
         type_meta: type_meta(kind, &group_version),
         name,
         published: Some(openapi::PublishedSchema::Written(compiled.written.clone())),
     })
+}
+
+/// What users of a deprecated version are told: also what to use instead, if something newer is served.
+fn deprecation(version: &GroupVersion, kind: &str, crd: &Value) -> String {
+    let own = version_priority(&version.version);
+    let is_better = |other: &&Value| {
+        let name = other.str_at(&["name"]).unwrap_or_default();
+        let deprecated = other.get("deprecated").and_then(Value::as_bool) == Some(true);
+        is_served(other) && !deprecated && version_priority(name) < own
+    };
+    let better = crd.array_at(&["spec", "versions"]).iter().filter(is_better);
+    let names = better.filter_map(|other| other.str_at(&["name"]));
+    match names.min_by_key(|name| version_priority(name)) {
+        Some(name) => format!("{version} {kind} is deprecated; use {}/{name} {kind}", version.group),
+        None => format!("{version} {kind} is deprecated"),
+    }
 }
 
 fn columns(version: &Value) -> Vec<PathColumn> {
@@ -155,7 +173,13 @@ fn columns(version: &Value) -> Vec<PathColumn> {
             name: SmolStr::new(column.str_at(&["name"])?),
             kind: SmolStr::new(column.str_at(&["type"])?),
             format: SmolStr::new(column.str_at(&["format"]).unwrap_or_default()),
-            description: column.str_at(&["description"]).unwrap_or_default().to_string(),
+            description: match column.str_at(&["description"]).unwrap_or_default() {
+                "" => format!(
+                    "Custom resource definition column (in JSONPath format): {}",
+                    column.str_at(&["jsonPath"])?
+                ),
+                own => own.to_string(),
+            },
             priority: column.i64_at(&["priority"]).unwrap_or(0),
             path: JsonPath::parse(column.str_at(&["jsonPath"])?).ok()?,
         })

@@ -11,6 +11,7 @@ mod kinds;
 mod names;
 mod schemas;
 mod turns;
+mod warnings;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub(crate) use self::kinds::{Crd, Customs};
 use self::names::Names;
 pub(crate) use self::names::set_condition;
 use self::schemas::Compiled;
+pub(crate) use self::warnings::warnings;
 use crate::behavior::Behavior;
 use crate::catalog::Catalog;
 use crate::context::{RequestContext, WriteOptions};
@@ -49,8 +51,13 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn is_crd(target: &Target) -> bool {
+pub(crate) fn is_crd(target: &Target) -> bool {
     target.definition.plural == PLURAL && target.definition.group == GROUP
+}
+
+/// Whether a kind comes from a plane's own CRD; ours are built the same way, but come with the server.
+pub(crate) fn is_from_crd(target: &Target) -> bool {
+    std::ptr::eq(target.definition.behavior, &raw const definition::CUSTOM)
 }
 
 fn is_terminating(crd: &Value) -> bool {
@@ -106,6 +113,10 @@ pub(crate) async fn prepare(
         _ => Err(Status::invalid(&target.definition.error_kind(), &target.name, problems)),
     };
     if target.subresource == "status" {
+        // Which names a CRD has is decided by what it wants and what others have, and not by whoever writes its status.
+        if let Some(accepted) = old.and_then(|old| old.at(&["status", "acceptedNames"])) {
+            crd.set_at(&["status", "acceptedNames"], accepted.clone());
+        }
         return refuse(&crd_status_problems(crd));
     }
     set_crd_defaults(crd);

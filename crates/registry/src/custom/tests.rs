@@ -189,7 +189,8 @@ async fn a_crd_that_is_gone_is_not_called_terminating() {
     let (namespace, name, subresource) = Default::default();
     let things = Target { definition, version, namespace, name, subresource };
     let thing = async |name: &str| {
-        let document = Document { value: json!({"metadata": {"name": name}}), duplicates: Vec::new() };
+        let value = json!({"apiVersion": "example.com/v1", "kind": "things", "metadata": {"name": name}});
+        let document = Document { value, duplicates: Vec::new() };
         let made = registry.create(&context, &things, document, &WriteOptions::default()).await;
         made.map_or_else(|status| status.code, |_| 201)
     };

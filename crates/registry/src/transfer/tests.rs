@@ -54,8 +54,10 @@ async fn target(registry: &Registry, plane: &str, path: &str) -> Target {
     Target { definition, version, namespace, name, subresource }
 }
 
-async fn create(registry: &Registry, plane: &str, path: &str, value: Value) -> Result<(), Status> {
+async fn create(registry: &Registry, plane: &str, path: &str, mut value: Value) -> Result<(), Status> {
     let target = target(registry, plane, path).await;
+    value.set_at(&["kind"], target.definition.kind.clone());
+    value.set_at(&["apiVersion"], target.api_version());
     let document = Document { value, duplicates: Vec::new() };
     let context = context(registry, plane);
     registry.create(&context, &target, document, &WriteOptions::default()).await.map(drop)
