@@ -431,11 +431,16 @@ impl Registry {
         &self,
         context: &RequestContext,
         target: &Target,
-        new: Value,
+        mut new: Value,
         old: &Value,
         stored: &Arc<StoredObject>,
         options: &WriteOptions,
     ) -> Result<Option<Answered>, Status> {
+        let version = &target.served().name;
+        if target.definition.rereading(version, &stored.record).is_some() {
+            // Parts of it come from a read, which brings only so many defaults; what is stored has them all.
+            target.definition.complete(version, &mut new).ok();
+        }
         let key = self.key(context, target);
         let plane = planes::change(self, context, target, Some(&new), Some(old))?;
         let record = encoded(context, target, &new);

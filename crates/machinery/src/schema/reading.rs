@@ -6,7 +6,7 @@
 
 use polder_model::Value;
 
-use super::default::{DefaultsTooLarge, apply_defaults, prune_nulls};
+use super::default::{DefaultsTooLarge, apply_defaults, apply_defaults_within, prune_nulls};
 use super::prune::prune;
 use super::{Kind, NodeRef, Schema};
 
@@ -24,8 +24,18 @@ pub fn reading(schema: &Schema, extent: Extent, out: &mut dyn FnMut(&[u8])) {
     describe(schema.node(), extent, out);
 }
 
-/// Brings an object that was stored under another schema into the form this one gives: members it does not know go,
-/// defaults come.
+/// What defaults may add to an object that is only read: roughly bytes of JSON. Far less than when it is written,
+/// because one request may read many.
+const READ_ADDED_MAX: usize = 64 << 10;
+
+/// Brings an object that was stored under another schema into the form this one gives, for a reader. Defaults that
+/// would make it much larger are left out: it must stay readable, or nobody could mend it.
+pub fn complete_for_reading(schema: &Schema, value: &mut Value) {
+    prune(schema.node(), value, &mut Vec::new());
+    apply_defaults_within(schema.node(), value, READ_ADDED_MAX).ok();
+}
+
+/// The same for an object that is written.
 pub fn complete(schema: &Schema, value: &mut Value) -> Result<(), DefaultsTooLarge> {
     prune(schema.node(), value, &mut Vec::new());
     apply_defaults(schema.node(), value)
@@ -123,6 +133,22 @@ mod tests {
             false,
             false,
         );
+    }
+
+    #[test]
+    fn what_a_read_adds_is_bounded() {
+        let items = vec!["{}"; 1000].join(",");
+        let schema = compiled(&format!(
+            r#"{{"type":"object","properties":{{"a":{{"type":"array","default":[{items}],"items":{{"type":"object",
+                "properties":{{"b":{{"type":"string","default":"{}"}}}}}}}}}}}}"#,
+            "x".repeat(100)
+        ));
+        let (mut read, mut written) = (Value::parse(b"{}").unwrap(), Value::parse(b"{}").unwrap());
+        complete_for_reading(&schema, &mut read);
+        complete(&schema, &mut written).unwrap();
+        assert!(read.to_vec().len() < 2 * READ_ADDED_MAX, "{}", read.to_vec().len());
+        assert_eq!(read.array_at(&["a"]).len(), 1000);
+        assert!(written.to_vec().len() > 100_000);
     }
 
     #[test]

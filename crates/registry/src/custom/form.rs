@@ -15,7 +15,7 @@
 use std::borrow::Cow;
 
 use polder_machinery::schema::Schema;
-use polder_machinery::schema::reading::{Extent, complete, narrow, reading};
+use polder_machinery::schema::reading::{Extent, complete, complete_for_reading, narrow, reading};
 use polder_model::{SmolStr, Status, Value};
 use polder_store::Record;
 use sha2::{Digest as _, Sha256};
@@ -76,9 +76,7 @@ impl StoredForm {
 impl Rereading<'_> {
     pub(crate) fn apply(&self, value: &mut Value) {
         if let Some(form) = self.complete {
-            // Where the defaults would be too much the object is shown with what fit: it must stay readable, or
-            // nobody could delete it.
-            complete(&form.schema, value).ok();
+            complete_for_reading(&form.schema, value);
         }
         if let Some(form) = self.narrow {
             narrow(&form.schema, value);
