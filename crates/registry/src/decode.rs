@@ -18,6 +18,9 @@ use crate::definition::{Origin, Target};
 
 const SCALE_TYPE: &str = "io.k8s.api.autoscaling.v1.Scale";
 
+/// Errors show no more of a document: they are for people.
+const SHOWN_LEN_MAX: usize = 8 * 1024;
+
 /// A client's document, parsed.
 #[derive(Debug)]
 pub struct Document {
@@ -63,12 +66,12 @@ impl Misshapen {
         }
     }
 
-    /// As whoever sent a patch is told: with the object it made.
-    pub(crate) fn in_patch(self, patched: Value) -> Status {
+    /// As whoever sent a patch is told: with the object it made, or the patch.
+    pub(crate) fn in_patch(self, patched: &str) -> Status {
         match self {
             Misshapen::Unfit(problem) => {
                 let nothing = GroupKind { group: SmolStr::default(), kind: SmolStr::default() };
-                let error = FieldError::invalid("patch", patched, problem);
+                let error = FieldError::invalid("patch", beginning(patched, SHOWN_LEN_MAX, "..."), problem);
                 Status::invalid(&nothing, "", &[error])
             }
             Misshapen::Refused(status) => status,
@@ -210,8 +213,9 @@ fn check_kind(value: &mut Value, target: &Target) -> Result<(), Status> {
         let text = value.to_string();
         let kind = &target.definition.kind;
         return Err(Status::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): Object 'Kind' is missing in '{text}' ({})",
-            beginning(&text)
+            "the object provided is unrecognized (must be of type {kind}): Object 'Kind' is missing in '{}' ({})",
+            beginning(&text, SHOWN_LEN_MAX, "..."),
+            beginning(&text, 30, " ...")
         )));
     }
     match value.str_at(&["apiVersion"]) {
@@ -252,11 +256,10 @@ pub(crate) fn other_kind(value: &Value, target: &Target) -> Status {
     Status::invalid(&kind, value.str_at(&["metadata", "name"]).unwrap_or_default(), &errors)
 }
 
-/// How much of a document an error about it shows.
-fn beginning(text: &str) -> String {
-    const SHOWN_LEN: usize = 30;
-    match text.char_indices().nth(SHOWN_LEN) {
-        Some((end, _)) => format!("{} ...", &text[..end]),
+/// As much of a document as an error about it shows.
+fn beginning(text: &str, chars_max: usize, more: &str) -> String {
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => format!("{}{more}", &text[..end]),
         None => text.to_string(),
     }
 }

@@ -100,7 +100,7 @@ pub(crate) async fn patch(
         let mut new = apply_patch(target, kind, patch, old)?;
         let patched = new.clone();
         let shaped = shape_scale(context, &mut new, options.field_validation);
-        shaped.map_err(|problem| problem.in_patch(patched.to_string().into()))?;
+        shaped.map_err(|problem| problem.in_patch(&patched.to_string()))?;
         Ok(new)
     };
     write(registry, context, target, options, change).await

@@ -1,7 +1,9 @@
 //! Create, update and patch: one pipeline. Decode, default, put back what clients cannot change, validate, commit; a
 //! write without a resource version starts over when somebody else was faster.
 
-use polder_machinery::patch::{PatchError, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
+use polder_machinery::patch::{
+    PatchError, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch, strategic_patch_text,
+};
 use polder_model::{FieldError, GroupKind, GroupResource, Object, Reason, SmolStr, Status, Value};
 use polder_store::{Change, CommitError, Expect, Key, ObjectName, PlaneChange, Record, StoredObject, Write};
 use std::sync::Arc;
@@ -326,7 +328,10 @@ impl Registry {
                     let patched = new.clone();
                     let strictness = options.field_validation;
                     let shaped = decode::shape(context, target, &mut new, duplicates.clone(), strictness);
-                    shaped.map_err(|problem| problem.in_patch(patched.to_string().into()))?;
+                    shaped.map_err(|problem| match kind {
+                        PatchKind::Strategic => problem.in_patch(&strategic_patch_text(patch)),
+                        PatchKind::Json | PatchKind::Merge => problem.in_patch(&patched.to_string()),
+                    })?;
                     new
                 }
             };

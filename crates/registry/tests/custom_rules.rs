@@ -104,6 +104,15 @@ async fn custom_objects_say_what_they_are() {
     assert_eq!(refused, 422);
     assert!(text.starts_with(r#" "" is invalid: patch: Invalid value: "{\"apiVersion\":"#), "{text}");
     assert!(text.ends_with(r#": strict decoding error: unknown field "spec.none""#), "{text}");
+    // Of a strategic patch the patch is shown.
+    let target = plane.target("v1/configmaps/default").await;
+    plane.create("v1/configmaps/default", json!({"metadata": {"name": "c"}})).await.unwrap();
+    let target = target.with_name("default", "c");
+    let patch = Document { value: json!({"none": 1}), duplicates: Vec::new() };
+    let refused = world.registry.patch(&context, &target, PatchKind::Strategic, &patch, &strict).await;
+    let text =
+        r#" "" is invalid: patch: Invalid value: "map[none:1]": strict decoding error: unknown field "none""#;
+    assert_eq!(code(refused.map(drop)), (422, text.to_owned()));
     // An update must say what it has seen.
     let refused = plane.update(&path, json!({"metadata": {"name": "w"}})).await;
     let text = r#"widgets.example.com "w" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"#;

@@ -77,7 +77,6 @@ fn aggregate(catalog: &Catalog, core: bool) -> Value {
         if !group.is_empty() {
             metadata.insert("name", group.clone());
         }
-        metadata.insert("creationTimestamp", Value::Null);
         items.push(json!({"metadata": metadata, "versions": versions}));
     }
     json!({
