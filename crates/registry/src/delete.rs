@@ -206,10 +206,12 @@ impl Registry {
         if old.at(&["metadata", "deletionTimestamp"]).is_none() {
             let when = crate::registry::timestamp((self.options.clock)().saturating_add(grace));
             marked.set_at(&["metadata", "deletionTimestamp"], when);
-            if !is_namespace {
+            // These two are marked by code of their own upstream, which does no more than that.
+            let only_marked = is_namespace || custom::is_crd(target);
+            if !only_marked {
                 marked.set_at(&["metadata", "deletionGracePeriodSeconds"], grace);
             }
-            if let Some(generation) = old.i64_at(&["metadata", "generation"]) {
+            if let Some(generation) = old.i64_at(&["metadata", "generation"]).filter(|_| !only_marked) {
                 marked.set_at(&["metadata", "generation"], generation + 1);
             }
         } else if old.i64_at(&["metadata", "deletionGracePeriodSeconds"]).is_some_and(|own| own > grace) {

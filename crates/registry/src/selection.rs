@@ -66,8 +66,7 @@ impl Selection {
         }
         let needs_body =
             self.lookups.iter().any(|(_, lookup)| !matches!(lookup, Lookup::Name | Lookup::Namespace));
-        let body =
-            if needs_body { Value::parse(object.record.body()).unwrap_or_default() } else { Value::Null };
+        let body = if needs_body { self.body(object) } else { Value::Null };
         self.fields.matches(|label| {
             let (_, lookup) = self.lookups.iter().find(|(own, _)| own == label)?;
             Some(match lookup {
@@ -83,6 +82,16 @@ impl Selection {
                 }
             })
         })
+    }
+
+    /// What readers see of an object, as far as fields are selected by it.
+    fn body(&self, object: &StoredObject) -> Value {
+        let mut body = Value::parse(object.record.body()).unwrap_or_default();
+        let version = &self.definition.versions[self.version].name;
+        if let Some(rereading) = self.definition.rereading(version, &object.record) {
+            rereading.apply(&mut body);
+        }
+        body
     }
 
     /// As the store takes it; `None` when everything matches.

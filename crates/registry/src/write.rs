@@ -1,15 +1,16 @@
 //! Create, update and patch: one pipeline. Decode, default, put back what clients cannot change, validate, commit; a
 //! write without a resource version starts over when somebody else was faster.
 
-use polder_machinery::patch::{PatchError, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
+use polder_machinery::patch::{
+    PatchError, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch, strategic_patch_text,
+};
 use polder_model::{FieldError, GroupKind, GroupResource, Object, Reason, SmolStr, Status, Value};
 use polder_store::{Change, CommitError, Expect, Key, ObjectName, PlaneChange, Record, StoredObject, Write};
-use std::fmt;
 use std::sync::Arc;
 
 use crate::behavior::Occasion;
 use crate::context::{RequestContext, WriteOptions};
-use crate::decode::{self, Document, Unshapely};
+use crate::decode::{self, Document, Misshapen};
 use crate::definition::{Origin, Target};
 use crate::finalize::{begins_to_go, is_marked};
 use crate::metadata;
@@ -50,7 +51,8 @@ impl Registry {
         self.authorize(context, "create", target).await?;
         check_verb(target, "create")?;
         if target.definition.terminating {
-            return Err(custom::refuse_terminating(target));
+            let name = document.value.str_at(&["metadata", "name"]).unwrap_or_default();
+            custom::refuse_terminating(self, context, &target.with_name(&target.namespace, name)).await?;
         }
         let value = decode::decode(context, target, document, options.field_validation)?;
         if target.definition.group.is_empty() && target.definition.plural == "bindings" {
@@ -133,7 +135,7 @@ impl Registry {
         &self,
         context: &RequestContext,
         target: &Target,
-        mut value: Value,
+        value: Value,
         options: &WriteOptions,
     ) -> Result<Answered, CreateError> {
         let mut guards = self.namespace_guard(context, target).await?;
@@ -146,6 +148,8 @@ impl Registry {
             if self.find(context, target).await?.is_some() {
                 return Err(CreateError::Exists);
             }
+            let mut value =
+                self.as_if_stored(context, target, value, &record, polder_store::Revision::default())?;
             remove_at(&mut value, &["metadata", "resourceVersion"]);
             return Ok(Answered::Made(value));
         }
@@ -316,25 +320,16 @@ impl Registry {
                 }
                 Source::Patch(kind, patch, duplicates) => {
                     let mut new = apply_patch(target, *kind, patch, old.clone())?;
-                    check_same_kind(*kind, &mut new, &old)?;
-                    let shaped = decode::shape(
-                        context,
-                        target,
-                        &mut new,
-                        duplicates.clone(),
-                        options.field_validation,
-                    );
-                    match shaped {
-                        Ok(()) => {}
-                        Err(Unshapely::Unfit(problem)) => {
-                            if *kind == PatchKind::Strategic {
-                                return Err(not_an_object(GoValue(patch), &problem));
-                            }
-                            // Shown as the patch left it.
-                            let patched = apply_patch(target, *kind, patch, old.clone())?;
-                            return Err(not_an_object(&patched, &problem));
-                        }
-                        Err(Unshapely::TooLarge(status)) => return Err(*status),
+                    check_same_kind(target, *kind, &mut new, &old)?;
+                    let strictness = options.field_validation;
+                    let shaped = decode::shape(context, target, &mut new, duplicates.clone(), strictness);
+                    if let Err(problem) = shaped {
+                        // Shown as the patch left it.
+                        let shown = match kind {
+                            PatchKind::Strategic => strategic_patch_text(patch),
+                            _ => apply_patch(target, *kind, patch, old.clone())?.to_string(),
+                        };
+                        return Err(problem.in_patch(&shown));
                     }
                     check_name(target, new.str_at(&["metadata", "name"]).unwrap_or_default())?;
                     metadata::check_namespace(&mut new, target)?;
@@ -347,11 +342,9 @@ impl Registry {
                 (_, "" | "0") if !target.definition.behavior.unconditional_update => {
                     let error =
                         FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
-                    // Upstream names the resource where other complaints name the kind.
-                    let kind = GroupKind {
-                        group: target.definition.group.clone(),
-                        kind: target.definition.plural.clone(),
-                    };
+                    // Upstream names the resource where other refusals name the kind.
+                    let GroupResource { group, resource } = resource;
+                    let kind = GroupKind { group, kind: resource };
                     return Err(Status::invalid(&kind, &target.name, &[error]));
                 }
                 (_, "" | "0") => false,
@@ -429,14 +422,17 @@ impl Registry {
             (part, Some(old)) => (behavior.validate_part)(part, new, old, &mut errors),
             _ => {}
         }
-        decode::validate_schema(target, new, &mut errors);
+        decode::validate_schema(target, new, old, &mut errors);
         if errors.is_empty() {
             // A kind that counts its changes has nothing to say about what did not change.
             let counted = |value: &Value| value.i64_at(&["metadata", "generation"]);
             let same = behavior.generation && old.is_some_and(|old| counted(old) == counted(new));
+            let mut warnings = Vec::new();
             if target.subresource.is_empty() && !same {
-                (behavior.warnings)(new).into_iter().for_each(|warning| context.warn(warning));
+                warnings = (behavior.warnings)(new);
             }
+            warnings.extend(custom::warnings(target, new, old));
+            warnings.into_iter().for_each(|warning| context.warn(warning));
             return Ok(());
         }
         Err(Status::invalid(&target.definition.error_kind(), &target.name, &errors))
@@ -447,23 +443,34 @@ impl Registry {
         &self,
         context: &RequestContext,
         target: &Target,
-        new: Value,
+        mut new: Value,
         old: &Value,
         stored: &Arc<StoredObject>,
         options: &WriteOptions,
     ) -> Result<Option<Answered>, Status> {
+        let version = &target.served().name;
+        if target.definition.rereading(version, &stored.record).is_some() {
+            // Parts of it come from a read, which brings only so many defaults; what is stored has them all.
+            target.definition.complete(version, &mut new).ok();
+        }
         let key = self.key(context, target);
         let plane = planes::change(self, context, target, Some(&new), Some(old))?;
         let record = encoded(context, target, &new);
         self.check_size(context, target, &record)?;
         if options.dry_run {
-            return Ok(Some(Answered::Made(new)));
+            return Ok(Some(Answered::Made(self.as_if_stored(
+                context,
+                target,
+                new,
+                &record,
+                stored.revision,
+            )?)));
         }
         if is_finished(&new) {
             let plane = planes::change(self, context, target, None, Some(old))?;
             return self.remove_finished(context, target, new, stored, plane).await;
         }
-        if record == stored.record {
+        if custom::is_unchanged(target, &record, &stored.record) {
             return self.answer(context, target, stored.clone()).map(Some);
         }
         let mut writes = vec![Write {
@@ -520,6 +527,22 @@ impl Registry {
                 Err(commit_failed(&context.plane, &target.definition.group_resource(), &target.name, error))
             }
         }
+    }
+
+    /// What a dry run answers: for a custom object, what a read would show of the record.
+    fn as_if_stored(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        value: Value,
+        record: &Record,
+        revision: polder_store::Revision,
+    ) -> Result<Value, Status> {
+        if !target.definition.is_custom() || planes::has_live_status(context, target) {
+            return Ok(value);
+        }
+        let (name, space) = (self.key(context, target).name, context.plane.overlay());
+        self.to_client(context, target, &StoredObject { name, revision, space, record: record.clone() })
     }
 
     pub(crate) fn check_size(
@@ -587,6 +610,7 @@ pub(crate) fn apply_patch(
         PatchError::NotApplicable(_) => {
             let mut status = Status::untyped(422, PatchError::NOT_APPLICABLE);
             status.reason = Some(polder_model::Reason::Invalid);
+            status.details = Some(Box::default());
             status
         }
         PatchError::Unclassified(text) => Status::untyped(500, text),
@@ -608,10 +632,14 @@ pub(crate) fn check_name(target: &Target, given: &str) -> Result<(), Status> {
 
 /// What a patch makes of an object is an object of the same kind. Strategic patches know the kind anyway; the
 /// others may forget it, but not change it.
-fn check_same_kind(kind: PatchKind, new: &mut Value, old: &Value) -> Result<(), Status> {
+fn check_same_kind(target: &Target, kind: PatchKind, new: &mut Value, old: &Value) -> Result<(), Status> {
     if !matches!(new, Value::Object(_)) {
         let problem = format!("cannot restore struct from: {}", new.type_name());
-        return Err(not_an_object(&*new, &problem));
+        return Err(Misshapen::Unfit(problem).in_patch(&new.to_string()));
+    }
+    let same_kind = ["apiVersion", "kind"].iter().all(|field| old.get(field) == new.get(field));
+    if !same_kind && target.definition.is_custom() {
+        return Err(decode::other_kind(new, target));
     }
     for field in ["apiVersion", "kind"] {
         let (before, after) =
@@ -623,46 +651,11 @@ fn check_same_kind(kind: PatchKind, new: &mut Value, old: &Value) -> Result<(), 
             let problem = format!(
                 "the {field} in the patched object ({after}) does not match that of the object ({before})"
             );
-            return Err(not_an_object(&*new, &problem));
+            return Err(Misshapen::Unfit(problem).in_patch(&new.to_string()));
         }
         new.set_at(&[field], before);
     }
     Ok(())
-}
-
-/// The result of a patch that cannot be read as an object of its kind.
-fn not_an_object(patched: impl fmt::Display, problem: &str) -> Status {
-    let shown = polder_model::field::bounded(patched);
-    let error = FieldError::invalid("patch", shown, problem);
-    let kind = GroupKind { group: SmolStr::default(), kind: SmolStr::default() };
-    Status::invalid(&kind, "", &[error])
-}
-
-/// A value as Go's `%v` prints it: upstream shows strategic patches so.
-struct GoValue<'a>(&'a Value);
-
-impl fmt::Display for GoValue<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Value::Null => f.write_str("<nil>"),
-            Value::String(text) => f.write_str(text),
-            Value::Array(items) => {
-                f.write_str("[")?;
-                for (index, item) in items.iter().enumerate() {
-                    write!(f, "{}{}", if index == 0 { "" } else { " " }, GoValue(item))?;
-                }
-                f.write_str("]")
-            }
-            Value::Object(members) => {
-                f.write_str("map[")?;
-                for (index, (key, value)) in members.iter().enumerate() {
-                    write!(f, "{}{key}:{}", if index == 0 { "" } else { " " }, GoValue(value))?;
-                }
-                f.write_str("]")
-            }
-            other => write!(f, "{other}"),
-        }
-    }
 }
 
 /// A uid in a whole object says which object is meant.
@@ -709,13 +702,14 @@ fn another_object(target: &Target, sent: &str, own: &str) -> Status {
 
 /// An object in the form it is stored in; copied only when that differs from the client's.
 fn encoded(context: &RequestContext, target: &Target, value: &Value) -> Record {
+    let stored = |value: &Value| target.definition.to_stored(&target.served().name, value);
     if !needs_conversion(target) && !planes::has_live_status(context, target) {
-        return Record::encode(value);
+        return stored(value);
     }
     let mut stored_form = value.clone();
     convert(target, &mut stored_form, &target.group_version(), &target.definition.storage);
     planes::strip_live(context, target, &mut stored_form);
-    Record::encode(&stored_form)
+    stored(&stored_form)
 }
 
 /// A deleted object that nothing holds back any more.

@@ -198,7 +198,11 @@ impl Call {
         }
         if !target.subresource.is_empty() {
             if target.served().subresource(&target.subresource).is_none() {
-                return Err(Status::path_not_found());
+                // Upstream has a path for whatever follows a custom object, and finds nothing there.
+                return Err(match target.definition.is_custom() {
+                    true => Status::not_found(&target.definition.group_resource(), &target.name),
+                    false => Status::path_not_found(),
+                });
             }
             if crate::subresource::is_special(&target) {
                 return crate::subresource::answer(self, target).await;

@@ -144,12 +144,15 @@ impl Writing {
                 media: self.style.media,
                 include: self.include,
             };
+            let before = out.len();
             self.layout.write_item(out, |out| match self.message {
                 Some(message) => presenter.item_message(&stored, message, out),
                 None => presenter.item(&stored, &self.print, out),
             })?;
             let copied = self.form == Form::Whole && self.style.media == Media::Json && !self.style.pretty;
-            self.turn += stored.record.len() * if copied { 1 } else { 4 };
+            // Defaults that have come since may make an object longer than it is stored.
+            let len = stored.record.len().max(out.len() - before);
+            self.turn += len * if copied { 1 } else { 4 };
             if self.turn > TURN_BYTES {
                 self.turn = 0;
                 tokio::task::yield_now().await;
