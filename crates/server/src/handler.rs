@@ -34,6 +34,11 @@ const YAML: &str = "application/yaml";
 /// A request body and what it is parsed into weigh together so many times what the body weighs.
 const BODY_WEIGHT: usize = 4;
 
+/// A selector of this length is nothing remarkable.
+const SELECTORS_LEN_FREE: usize = 1024;
+/// A long selector weighs so many times its text.
+const SELECTOR_WEIGHT: usize = 16;
+
 /// A request past routing, authentication and limits.
 pub(crate) struct Call {
     pub(crate) state: Arc<State>,
@@ -223,7 +228,7 @@ impl Call {
         let registry = &self.state.registry;
         let mut found = registry.get(&self.context, &target, version).await?;
         let weight = match &found.body {
-            Answered::Stored(stored) => stored.record.len(),
+            Answered::Stored(stored) => answer::styled_len(stored.record.body(), style),
             Answered::Made(_) => 0,
         };
         let room = match self.room(weight).now_or_never() {
@@ -250,6 +255,13 @@ impl Call {
         }
     }
 
+    /// What this request's selectors are parsed into weighs, if it is worth counting.
+    fn selectors_weight(&self) -> usize {
+        let len = |name: &str| self.query.get(name).map_or(0, str::len);
+        let len = len("labelSelector") + len("fieldSelector");
+        len.saturating_sub(SELECTORS_LEN_FREE).saturating_mul(SELECTOR_WEIGHT)
+    }
+
     /// What one object may weigh in this plane.
     pub(crate) fn object_bytes_max(&self) -> usize {
         let default = self.state.registry.options.default_limits.object_bytes;
@@ -261,11 +273,14 @@ impl Call {
         }
     }
 
-    async fn list(self, target: Target) -> Result<Answer, Status> {
+    async fn list(mut self, target: Target) -> Result<Answer, Status> {
         let (style, form) = self.negotiated(&target)?;
         polder_registry::write::check_verb(&target, "list")?;
         let options = ListOptions::from_query(&self.query, &target)?;
-        let room = self.room(list_answer::step_bytes(&self, style)).await?;
+        let selectors = self.selectors_weight();
+        let room = self.room(list_answer::step_bytes(&self, style) + selectors).await?;
+        // Held with the call, until the list has been sent.
+        self.body_room = room.as_ref().map(|room| room.split(selectors));
         let list = self.state.registry.listing(&self.context, &target, &options).await?;
         list_answer::answer(self, target, form, style, list, room).await
     }
@@ -278,10 +293,13 @@ impl Call {
         if let Some(pass) = &self.pass {
             pass.become_watch(&self.context.plane, &self.state.registry.options.default_limits)?;
         }
-        let step = list_answer::step_bytes(&self, style);
-        let room = if options.begins_with_state() { self.room(step).await? } else { None };
+        let (step, selectors) = (list_answer::step_bytes(&self, style), self.selectors_weight());
+        let page = if options.begins_with_state() { step } else { 0 };
+        let room = self.room(page + selectors).await?;
+        let selectors = room.as_ref().map(|room| room.split(selectors));
         let watch = self.state.registry.watch(self.context.clone(), &target, &options).await?;
-        let memory = stream::Memory { pass: self.pass.clone(), step, room: room.map(Arc::new) };
+        let room = room.map(Arc::new);
+        let memory = stream::Memory { pass: self.pass.clone(), step, room, _selectors: selectors };
         Ok(stream::answer(self.state.clone(), watch, style.media, form, include, memory))
     }
 

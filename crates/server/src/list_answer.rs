@@ -195,25 +195,37 @@ impl Writing {
             if let Some(room) = self.room.take() {
                 room.set(self.piece_len);
             }
-            let step = step_bytes(&self.call, self.style);
-            self.room = match &self.call.pass {
-                Some(pass) if self.begun => {
-                    let given = tokio::time::timeout_at(self.deadline, pass.more_room(step)).await;
-                    Some(given.map_err(|_| Status::timeout("there was no room for the rest of the list"))?)
-                }
-                _ => self.call.room(step).await?,
-            }
-            .map(Arc::new);
+            self.room = self.ask(step_bytes(&self.call, self.style)).await?;
         }
         let page = self.objects.page().await?;
-        let largest = page.iter().map(|stored| stored.record.len()).max().unwrap_or(0);
+        let style = self.style;
+        let styled = page.iter().map(|stored| answer::styled_len(stored.record.body(), style));
+        let largest = styled.max().unwrap_or(0);
         let weight: usize = page.iter().map(|stored| stored.record.len()).sum();
-        self.page_bytes = weight + piece_bytes(self.style);
+        self.page_bytes = weight + piece_bytes(style);
+        let needed = self.page_bytes + largest;
+        if needed > step_bytes(&self.call, style) {
+            // Indentation: a few bytes become a great many.
+            self.room = None;
+            self.room = self.ask(needed).await?;
+        }
         if let Some(room) = &self.room {
-            room.set(self.page_bytes + largest);
+            room.set(needed);
         }
         self.page = page.into_iter();
         Ok(())
+    }
+
+    /// Room to go on. A list that has begun waits for it as long as it may take, another not for long.
+    async fn ask(&self, bytes: usize) -> Result<Option<Arc<Room>>, Status> {
+        let room = match &self.call.pass {
+            Some(pass) if self.begun => {
+                let given = tokio::time::timeout_at(self.deadline, pass.more_room(bytes)).await;
+                Some(given.map_err(|_| Status::timeout("there was no room for the rest of the list"))?)
+            }
+            _ => self.call.room(bytes).await?,
+        };
+        Ok(room.map(Arc::new))
     }
 
     /// A piece that is ready to go.

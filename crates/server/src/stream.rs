@@ -66,6 +66,8 @@ pub(crate) struct Memory {
     pub(crate) step: usize,
     /// Of the page in hand.
     pub(crate) room: Option<Arc<Room>>,
+    /// Of long selectors, for as long as the watch is open.
+    pub(crate) _selectors: Option<Room>,
 }
 
 pub(crate) fn answer(
@@ -166,7 +168,7 @@ impl Stream {
 
     /// Waits until this watcher may have more in memory, if that is needed to go on. `None` at the end.
     async fn room(&mut self) -> Option<()> {
-        let Memory { pass: Some(pass), step, room } = &mut self.memory else { return Some(()) };
+        let Memory { pass: Some(pass), step, room, .. } = &mut self.memory else { return Some(()) };
         if self.watch.is_told_state() {
             *room = None;
         }

@@ -57,7 +57,7 @@ fn slow_readers_in_many_planes() {
             other.get(&format!("{MAPS}/m-1")).expect(200);
             other.put(&format!("{MAPS}/m-1"), &map("m-1", MIB)).expect(200);
             let held = bounded(&server);
-            assert!(held > (10 * MIB) as f64, "{path}: nobody was slow: {held}");
+            assert!(held > (4 * MIB) as f64, "{path}: nobody was slow: {held}");
         }
         drop(stalled);
         let started = Instant::now();
@@ -129,4 +129,70 @@ fn refusals_that_are_not_taken() {
     let asked: Vec<u32> = (0..200).map(|_| patient.get("127.0.0.1", MAPS, &[]).unwrap()).collect();
     let answered = std::iter::from_fn(|| patient.frame().ok()).filter(|frame| frame.kind == HEADERS);
     assert_eq!(answered.take(asked.len()).count(), 200);
+}
+
+/// A small object that is large when it is indented counts for what it is then, before it is made.
+#[test]
+fn indentation_is_counted() {
+    let server = server();
+    let acme = server.plane("acme");
+    let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let names = json!({"plural": "deeps", "singular": "deep", "kind": "Deep", "listKind": "DeepList"});
+    let version =
+        json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "deeps.example.org"},
+        "spec": {"group": "example.org", "scope": "Namespaced", "names": names, "versions": [version]},
+    });
+    acme.post(crds, &crd).expect(201);
+    let deeps = "/apis/example.org/v1/namespaces/default/deeps";
+    // 60 KB, or six megabytes.
+    let deep = (0..100).fold(json!(vec![1; 30_000]), |inner, _| json!([inner]));
+    let deep = json!({
+        "apiVersion": "example.org/v1", "kind": "Deep", "metadata": {"name": "a"}, "spec": {"a": deep},
+    });
+    acme.post(deeps, &deep).expect(201);
+    for path in [format!("{deeps}/a?pretty=true"), format!("{deeps}?pretty=true")] {
+        assert!(acme.get(&path).expect(200).body.len() > 6_000_000);
+        let stalled = stall(&acme, &path, 100);
+        let started = Instant::now();
+        while bounded(&server) < (5 * MIB) as f64 {
+            assert!(started.elapsed() < Duration::from_secs(30), "{path} is not counted");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server.admin.get(MAPS).expect(200);
+        bounded(&server);
+        drop(stalled);
+        while server.metric("polder_body_bytes") > 0.0 {
+            assert!(started.elapsed() < Duration::from_secs(60), "{path} is still counted");
+        }
+    }
+}
+
+/// Long selectors of open watches are counted; selectors that would take long to look at are refused.
+#[test]
+fn long_selectors() {
+    let server = server();
+    let acme = server.plane("acme");
+    let watch = |selector: String| format!("{MAPS}?watch=true&labelSelector={selector}");
+    let values: Vec<String> = (0..10_000).map(|index| index.to_string()).collect();
+    let before = server.metric("polder_body_bytes");
+    let open = acme.watch(&watch(format!("a+in+({})", values.join(","))));
+    let held = server.metric("polder_body_bytes") - before;
+    assert!(held > (10_000 * 24) as f64, "{held}");
+    drop(open);
+    let many: Vec<String> = (0..1_001).map(|index| format!("!k{index}")).collect();
+    acme.get(&watch(many.join(","))).expect(400);
+    // As many labels as fit in an object, and as many requirements as are taken.
+    let labels: Vec<(String, Value)> = (0..30_000).map(|index| (format!("l{index}"), json!(""))).collect();
+    let labels: Value = labels.into_iter().collect();
+    acme.post(MAPS, &json!({"metadata": {"name": "labels", "labels": labels}})).expect(201);
+    let items = |selector: String| {
+        let list = acme.get(&format!("{MAPS}?labelSelector={selector}")).expect(200).json();
+        list["items"].as_array().map(Vec::len)
+    };
+    assert_eq!(items(many[1..].join(",")), Some(1));
+    assert_eq!(items(format!("{},!l29999", many[2..].join(","))), Some(0));
 }

@@ -1,8 +1,6 @@
 //! How long the server waits for whom, through real sockets: each test sees the connection or the stream end, and would
 //! wait in vain if the server did not end it. No test says how fast.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
