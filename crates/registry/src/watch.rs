@@ -191,6 +191,16 @@ impl ClientWatch {
         self.initial.is_some() && self.initial_page.len() == 0
     }
 
+    /// Reads that page. A failure is told by `next`, which tries again.
+    pub async fn read_page(&mut self) {
+        let Some(objects) = self.initial.as_mut().filter(|_| self.initial_page.len() == 0) else { return };
+        match objects.page().await {
+            Ok(page) if page.is_empty() => self.initial = None,
+            Ok(page) => self.initial_page = page.into_iter(),
+            Err(_) => {}
+        }
+    }
+
     /// What the page in hand weighs.
     pub fn page_bytes(&self) -> usize {
         self.initial_page.as_slice().iter().map(|object| object.record.len()).sum()

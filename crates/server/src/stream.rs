@@ -132,6 +132,11 @@ impl Stream {
             return None;
         }
         self.room().await?;
+        self.watch.read_page().await;
+        if self.watch.is_told_state() {
+            // Whoever waits for news holds nothing.
+            self.memory.room = None;
+        }
         let first = match kept {
             Some(kept) => kept,
             None => self.line().await?,

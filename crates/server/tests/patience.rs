@@ -112,6 +112,7 @@ fn stalled_streams_are_reset() {
     let long = stalled.get("127.0.0.1", &format!("{}{MAPS}?timeout=1s", acme.prefix), &[]).unwrap();
     let short = stalled.get("127.0.0.1", &format!("{}{MAPS}/m-1?timeout=1s", acme.prefix), &[]).unwrap();
     let mut reset = std::iter::from_fn(|| stalled.frame().ok())
+        .take_while(|frame| frame.kind != GOAWAY)
         .filter(|frame| frame.kind == RST_STREAM)
         .map(|frame| frame.stream);
     let mut both = [reset.next().unwrap(), reset.next().unwrap()];
