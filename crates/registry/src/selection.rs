@@ -1,6 +1,7 @@
 //! Which objects of a collection a list, watch or deletecollection is about.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use polder_machinery::jsonpath::JsonPath;
@@ -10,6 +11,11 @@ use polder_store::{Filter, StoredObject};
 
 use crate::context::Query;
 use crate::definition::{ResourceDefinition, Target};
+
+/// Requirements of one selector: each is looked at for every object.
+const REQUIREMENTS_MAX: usize = 1_000;
+/// With more requirements than this the labels of an object are put in order first.
+const FEW_REQUIREMENTS: usize = 8;
 
 /// Label and field selectors of one request, checked against what the resource supports.
 #[derive(Clone, Debug)]
@@ -37,6 +43,10 @@ impl Selection {
         let labels = labels.map_err(|error| Status::bad_request(error.to_string()))?;
         let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default());
         let fields = fields.map_err(|error| Status::bad_request(error.to_string()))?;
+        if labels.requirements().len().max(fields.requirements().len()) > REQUIREMENTS_MAX {
+            let text = format!("selector may not have more than {REQUIREMENTS_MAX} requirements");
+            return Err(Status::bad_request(text));
+        }
         let mut lookups = Vec::new();
         for requirement in fields.requirements() {
             let label = requirement.path.as_str();
@@ -58,7 +68,7 @@ impl Selection {
     }
 
     pub fn matches(&self, object: &StoredObject) -> bool {
-        if !self.labels.matches(|key| object.record.label(key)) {
+        if !self.labels_match(object) {
             return false;
         }
         if self.fields.is_everything() {
@@ -92,6 +102,15 @@ impl Selection {
             rereading.apply(&mut body);
         }
         body
+    }
+
+    fn labels_match(&self, object: &StoredObject) -> bool {
+        if self.labels.requirements().len() <= FEW_REQUIREMENTS {
+            return self.labels.matches(|key| object.record.label(key));
+        }
+        // Both sides may be long: not one times the other.
+        let labels: HashMap<&str, &str> = object.record.labels().collect();
+        self.labels.matches(|key| labels.get(key).copied())
     }
 
     /// As the store takes it; `None` when everything matches.

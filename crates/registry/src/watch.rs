@@ -87,6 +87,13 @@ impl WatchOptions {
     }
 }
 
+impl WatchOptions {
+    /// Whether the watch begins with what there is, which must be read.
+    pub fn begins_with_state(&self) -> bool {
+        matches!(self.start, Start::Snapshot { .. })
+    }
+}
+
 /// What a client is told.
 #[derive(Debug)]
 pub enum WatchItem {
@@ -176,6 +183,31 @@ impl Registry {
 impl ClientWatch {
     pub fn context(&self) -> &RequestContext {
         &self.context
+    }
+
+    /// Whether the state the watch began with has been told, or there was none to tell.
+    pub fn is_told_state(&self) -> bool {
+        self.initial.is_none()
+    }
+
+    /// Whether a page of that state must be read to go on.
+    pub fn reads_page(&self) -> bool {
+        self.initial.is_some() && self.initial_page.len() == 0
+    }
+
+    /// Reads that page. A failure is told by `next`, which tries again.
+    pub async fn read_page(&mut self) {
+        let Some(objects) = self.initial.as_mut().filter(|_| self.initial_page.len() == 0) else { return };
+        match objects.page().await {
+            Ok(page) if page.is_empty() => self.initial = None,
+            Ok(page) => self.initial_page = page.into_iter(),
+            Err(_) => {}
+        }
+    }
+
+    /// What the page in hand weighs.
+    pub fn page_bytes(&self) -> usize {
+        self.initial_page.as_slice().iter().map(|object| object.record.len()).sum()
     }
 
     /// The next thing to tell, if it is here already.

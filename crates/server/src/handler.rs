@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
 use polder_machinery::protobuf::MEDIA_TYPE as PROTOBUF;
@@ -18,7 +19,8 @@ use polder_registry::{Answered, Query, RequestContext, Target};
 
 use crate::answer::{self, Answer, Style};
 use crate::body;
-use crate::limits::{Pass, Weight};
+use crate::budget::Room;
+use crate::limits::Pass;
 use crate::list_answer;
 use crate::negotiate::{self, Form, Media, Messages};
 use crate::present::Presenter;
@@ -29,6 +31,13 @@ use crate::{State, discovery, openapi, protobuf};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
+/// A request body and what it is parsed into weigh together so many times what the body weighs.
+const BODY_WEIGHT: usize = 4;
+
+/// A selector of this length is nothing remarkable.
+const SELECTORS_LEN_FREE: usize = 1024;
+/// A long selector weighs so many times its text.
+const SELECTOR_WEIGHT: usize = 16;
 
 /// A request past routing, authentication and limits.
 pub(crate) struct Call {
@@ -40,6 +49,8 @@ pub(crate) struct Call {
     pub(crate) query: Query,
     /// Taken by whoever reads it.
     pub(crate) body: Option<hyper::body::Incoming>,
+    /// What the body, and what is made of it, takes up.
+    pub(crate) body_room: Option<Room>,
     /// The place this request holds.
     pub(crate) pass: Option<Pass>,
     /// When an ordinary request must have been answered.
@@ -227,20 +238,64 @@ impl Call {
         let (style, form) = self.negotiated(&target)?;
         polder_registry::write::check_verb(&target, "get")?;
         let version = self.query.get("resourceVersion").unwrap_or_default();
-        let found = self.state.registry.get(&self.context, &target, version).await?;
-        if let (Some(pass), Answered::Stored(stored)) = (&self.pass, &found.body) {
-            pass.check_room(&self.context.plane, stored.record.len())?;
-        }
+        let registry = &self.state.registry;
+        let mut found = registry.get(&self.context, &target, version).await?;
+        let weight = match &found.body {
+            Answered::Stored(stored) => answer::styled_len(stored.record.body(), style),
+            Answered::Made(_) => 0,
+        };
+        let room = match self.room(weight).now_or_never() {
+            Some(room) => room?,
+            None => {
+                // Whoever waits holds nothing meanwhile.
+                drop(found);
+                let room = self.room(weight).await?;
+                found = registry.get(&self.context, &target, version).await?;
+                room
+            }
+        };
         let bytes = self.presenter(&target, form, style)?.object(found.body)?;
-        Ok(answer::written(StatusCode::OK, bytes, style))
+        let mut answer = answer::written(StatusCode::OK, bytes, style);
+        answer.body_mut().set_room(room);
+        Ok(answer)
     }
 
-    async fn list(self, target: Target) -> Result<Answer, Status> {
+    /// Room for what is about to be made or to arrive; none is needed where nobody counts.
+    pub(crate) async fn room(&self, bytes: usize) -> Result<Option<Room>, Status> {
+        match &self.pass {
+            Some(pass) => pass.room(&self.context.plane, bytes, self.deadline).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// What this request's selectors are parsed into weighs, if it is worth counting.
+    fn selectors_weight(&self) -> usize {
+        let len = |name: &str| self.query.get(name).map_or(0, str::len);
+        let len = len("labelSelector") + len("fieldSelector");
+        len.saturating_sub(SELECTORS_LEN_FREE).saturating_mul(SELECTOR_WEIGHT)
+    }
+
+    /// What one object may weigh in this plane.
+    pub(crate) fn object_bytes_max(&self) -> usize {
+        let default = self.state.registry.options.default_limits.object_bytes;
+        let own = self.context.plane.limits.object_bytes;
+        let limit = if own > 0 { own } else { default };
+        match usize::try_from(limit) {
+            Ok(limit) if limit > 0 => limit.min(body::BODY_BYTES_MAX),
+            _ => body::BODY_BYTES_MAX,
+        }
+    }
+
+    async fn list(mut self, target: Target) -> Result<Answer, Status> {
         let (style, form) = self.negotiated(&target)?;
         polder_registry::write::check_verb(&target, "list")?;
         let options = ListOptions::from_query(&self.query, &target)?;
+        let selectors = self.selectors_weight();
+        let room = self.room(list_answer::step_bytes(&self, style) + selectors).await?;
+        // Held with the call, until the list has been sent.
+        self.body_room = room.as_ref().map(|room| room.split(selectors));
         let list = self.state.registry.listing(&self.context, &target, &options).await?;
-        list_answer::answer(self, target, form, style, list).await
+        list_answer::answer(self, target, form, style, list, room).await
     }
 
     async fn watch(self, target: Target) -> Result<Answer, Status> {
@@ -251,8 +306,14 @@ impl Call {
         if let Some(pass) = &self.pass {
             pass.become_watch(&self.context.plane, &self.state.registry.options.default_limits)?;
         }
+        let (step, selectors) = (list_answer::step_bytes(&self, style), self.selectors_weight());
+        let page = if options.begins_with_state() { step } else { 0 };
+        let room = self.room(page + selectors).await?;
+        let selectors = room.as_ref().map(|room| room.split(selectors));
         let watch = self.state.registry.watch(self.context.clone(), &target, &options).await?;
-        Ok(stream::answer(self.state.clone(), watch, style.media, form, include))
+        let room = room.map(Arc::new);
+        let memory = stream::Memory { pass: self.pass.clone(), step, room, _selectors: selectors };
+        Ok(stream::answer(self.state.clone(), watch, style.media, form, include, memory))
     }
 
     async fn create(mut self, target: Target) -> Result<Answer, Status> {
@@ -319,7 +380,7 @@ impl Call {
             registry.delete_collection(&self.context, &target, &list, &options).await?;
         let objects = Objects::given(objects);
         let list = Listing { resource_version, continue_token: None, remaining: None, objects };
-        list_answer::answer(self, target, form, style, list).await
+        list_answer::answer(self, target, form, style, list, None).await
     }
 
     async fn delete_options(&mut self) -> Result<DeleteOptions, Status> {
@@ -367,10 +428,13 @@ impl Call {
 
     pub(crate) async fn take_body(&mut self) -> Result<Bytes, Status> {
         let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
-        let Some(pass) = &self.pass else { return body::read(body).await };
-        let arriving = pass.reserve(&self.context.plane, body::bytes_expected(&body))?;
-        let bytes = pass.carry(body::read(body).await?, Weight::Counted);
-        drop(arriving);
+        let room = self.room(body::bytes_expected(&body).saturating_mul(BODY_WEIGHT)).await?;
+        let bytes = body::read(body).await?;
+        if let Some(room) = &room {
+            room.set(bytes.len().saturating_mul(BODY_WEIGHT));
+        }
+        // What the body is parsed into is there until the request has been answered.
+        self.body_room = room;
         Ok(bytes)
     }
 
