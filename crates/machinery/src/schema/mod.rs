@@ -15,6 +15,7 @@ pub(crate) mod go_text;
 pub mod openapi;
 pub mod pattern;
 pub mod prune;
+pub mod reading;
 pub mod required;
 pub(crate) mod simple_path;
 pub mod structural;
