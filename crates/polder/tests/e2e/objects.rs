@@ -231,6 +231,8 @@ fn finalizers() {
     let end = |field: &str, value: Value| acme.patch(&path, "merge", &json!({"metadata": {field: value}}));
     let kept = end("deletionTimestamp", json!("2020-01-01T00:00:00Z")).expect(200).json();
     assert_eq!(kept["metadata"]["deletionTimestamp"], dying["metadata"]["deletionTimestamp"]);
+    // The end stays as it was, but whoever set it owns it now: as upstream has it, that is a change.
+    assert_eq!(watch.next_name(), "MODIFIED a");
     end("deletionGracePeriodSeconds", json!(3)).expect(422);
     set(json!(["example.com/two"])).expect(200);
     acme.get(&path).expect(200);
