@@ -31,10 +31,7 @@ pub(crate) enum Meaning {
     /// A type used as a value.
     TypeName(&'static str),
     /// The overloads that fit; the target is no argument but part of the function's name when `qualified`.
-    Call {
-        overloads: Vec<&'static Overload>,
-        qualified: bool,
-    },
+    Call { overloads: Vec<&'static Overload>, qualified: bool },
 }
 
 /// A type with more nodes than this is refused: it is larger than what made it.
@@ -119,19 +116,17 @@ impl Checker<'_> {
                 let value = values.unwrap_or_else(|| self.unifier.fresh());
                 self.bounded(id, Type::map(key, value))
             }
-            ExprKind::Struct { name, fields } => {
-                for field in fields {
-                    self.check(*field);
-                }
-                match Type::named(name.trim_start_matches('.')) {
-                    Some(_) => {
-                        self.report(id, format!("'{name}' is not a message type"));
-                        Type::Error
+            ExprKind::Struct { name, fields } => match Type::named(name.trim_start_matches('.')) {
+                Some(_) => {
+                    self.report(id, format!("'{name}' is not a message type"));
+                    for field in fields {
+                        self.check(*field);
                     }
-                    None => self.undeclared(id, name),
+                    Type::Error
                 }
-            }
-            ExprKind::Fold(fold) => self.fold(fold),
+                None => self.undeclared(id, name),
+            },
+            ExprKind::Fold(fold) => self.fold(id, fold),
             ExprKind::Bind { variable, init, body } => {
                 let given = self.check(*init);
                 self.with_local(variable, given, |checker| checker.check(*body))
@@ -192,7 +187,9 @@ impl Checker<'_> {
                 Type::Dyn
             }
             // Values without members, in upstream objects that know none.
-            Type::Opaque(opaque) if !matches!(opaque, crate::types::Opaque::Ip | crate::types::Opaque::Cidr) => {
+            Type::Opaque(opaque)
+                if !matches!(opaque, crate::types::Opaque::Ip | crate::types::Opaque::Cidr) =>
+            {
                 self.report(id, format!("undefined field '{field}'"));
                 Type::Error
             }
@@ -250,7 +247,8 @@ impl Checker<'_> {
                 continue;
             }
             let first = self.unifier.fresh_row(overload.letters);
-            let wanted: Vec<Type> = overload.args.iter().map(|arg| Unifier::instantiate(arg, first)).collect();
+            let wanted: Vec<Type> =
+                overload.args.iter().map(|arg| Unifier::instantiate(arg, first)).collect();
             if !self.unifier.all_assignable(given, &wanted) {
                 continue;
             }
@@ -309,7 +307,9 @@ impl Checker<'_> {
     fn join(&mut self, joined: Option<Type>, given: Type) -> Type {
         match joined {
             None => given,
-            Some(joined) if self.unifier.assignable(&joined, &given) => self.unifier.most_general(&joined, &given),
+            Some(joined) if self.unifier.assignable(&joined, &given) => {
+                self.unifier.most_general(&joined, &given)
+            }
             // Literals of mixed types are reported by `validate`, where `format` may have them.
             Some(_) => Type::Dyn,
         }
@@ -332,7 +332,7 @@ impl Checker<'_> {
         result
     }
 
-    fn fold(&mut self, fold: &Fold) -> Type {
+    fn fold(&mut self, id: ExprId, fold: &Fold) -> Type {
         let range = self.check(fold.range);
         let range = self.unifier.resolve(&range, false);
         let (key, value) = match &range {
@@ -343,7 +343,9 @@ impl Checker<'_> {
                 (Type::Dyn, Type::Dyn)
             }
             other => {
-                let text = format!("expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)");
+                let text = format!(
+                    "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
+                );
                 self.report(fold.range, text);
                 (Type::Error, Type::Error)
             }
@@ -354,21 +356,26 @@ impl Checker<'_> {
             None => (if matches!(range, Type::List(_)) { value } else { key.clone() }, None),
         };
         self.with_local(&fold.first, first.clone(), |checker| match second {
-            Some((name, value)) => checker.with_local(name, value, |checker| checker.fold_inside(fold, &key, &first)),
-            None => checker.fold_inside(fold, &key, &first),
+            Some((name, value)) => {
+                checker.with_local(name, value, |checker| checker.fold_inside(id, fold, &key, &first))
+            }
+            None => checker.fold_inside(id, fold, &key, &first),
         })
     }
 
-    fn fold_inside(&mut self, fold: &Fold, key: &Type, first: &Type) -> Type {
-        if let Some(filter) = fold.filter {
-            let given = self.check(filter);
-            let either = self.unifier.fresh();
-            if !self.unifier.all_assignable(&[given.clone(), either.clone()], &[Type::Bool, either]) {
-                let accumulated = Type::list(Type::Dyn);
-                self.no_overload(filter, "_?_:_", false, &[given, accumulated.clone(), accumulated]);
-            }
-        }
+    fn fold_inside(&mut self, id: ExprId, fold: &Fold, key: &Type, first: &Type) -> Type {
+        let filter = fold.filter.map(|filter| self.check(filter));
         let body = fold.body.map(|body| self.check(body));
+        let filter = filter.filter(|filter| !self.unifier.assignable(filter, &Type::Bool));
+        let made = self.fold_result(id, fold, key, first, body);
+        if let Some(filter) = filter {
+            self.no_overload(id, "_?_:_", false, &[filter, made.clone(), made]);
+            return Type::Error;
+        }
+        made
+    }
+
+    fn fold_result(&mut self, id: ExprId, fold: &Fold, key: &Type, first: &Type, body: Option<Type>) -> Type {
         match (fold.kind, body) {
             (FoldKind::All | FoldKind::Exists, Some(given)) => {
                 self.expect(fold.body.unwrap_or(fold.range), &Type::Bool, &given);
@@ -376,8 +383,7 @@ impl Checker<'_> {
             }
             (FoldKind::ExistsOne, Some(given)) => {
                 if !self.unifier.assignable(&given, &Type::Bool) {
-                    let body = fold.body.unwrap_or(fold.range);
-                    self.no_overload(body, "_?_:_", false, &[given, Type::Int, Type::Int]);
+                    self.no_overload(id, "_?_:_", false, &[given, Type::Int, Type::Int]);
                 }
                 Type::Bool
             }
@@ -391,9 +397,8 @@ impl Checker<'_> {
                 Type::Map(pair) => Type::Map(pair),
                 Type::Dyn | Type::Error => Type::map(Type::Dyn, Type::Dyn),
                 other => {
-                    let body = fold.body.unwrap_or(fold.range);
                     let accumulated = Type::map(Type::Dyn, Type::Dyn);
-                    self.no_overload(body, "cel.@mapInsert", false, &[accumulated, other]);
+                    self.no_overload(id, "cel.@mapInsert", false, &[accumulated, other]);
                     Type::Error
                 }
             },

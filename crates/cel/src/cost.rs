@@ -20,6 +20,8 @@ const FORMAT_REGEX_LEN: f64 = 128.0;
 pub(crate) enum Cost {
     /// Everything that takes no time worth counting.
     One,
+    /// Looking for something, which costs nothing where there is nothing.
+    Found,
     Check,
     /// Parses a selector: the second argument.
     Selector,
@@ -141,7 +143,7 @@ impl Cost {
             number.map_or(default, |number| u64::try_from(number).unwrap_or(0))
         };
         match self {
-            Cost::One => one,
+            Cost::One | Cost::Found => one,
             Cost::Check => cost(Range::fixed(CHECK)),
             Cost::Selector => {
                 let length = size(1);
@@ -193,8 +195,7 @@ impl Cost {
             }
             Cost::ContainsCidr { parse } => {
                 let address = Range { min: 4, max: 16 };
-                let compare =
-                    address.plus(address).scaled(TEXT).plus(address.scaled(TEXT)).plus(Range::ONE);
+                let compare = address.plus(address).scaled(TEXT).plus(address.scaled(TEXT)).plus(Range::ONE);
                 cost(if parse { compare.plus(size(1).scaled(TEXT)) } else { compare })
             }
             Cost::Prefix => cost(size(1).scaled(TEXT)),
@@ -234,13 +235,13 @@ impl Cost {
             Cost::Range => new_list(1.0, Range::fixed(literal(0, u64::MAX))),
             Cost::Reverse => new_list(1.0, size(0)),
             #[expect(clippy::cast_precision_loss, reason = "a factor")]
-            Cost::Flatten => new_list(if args.len() > 1 { literal(1, u64::MAX) as f64 } else { 1.0 }, size(0)),
+            Cost::Flatten => {
+                new_list(if args.len() > 1 { literal(1, u64::MAX) as f64 } else { 1.0 }, size(0))
+            }
             Cost::Distinct => new_list(2.0, size(0).times(size(0))),
             Cost::Sort { text } => new_list(sort_factor(text), size(0).times(size(0))),
             Cost::SortBy { text } => new_list(sort_factor(text), size(1).times(size(1))),
-            Cost::Sets(times) => {
-                cost(size(0).times(size(1)).scaled(f64::from(times)).plus(Range::ONE))
-            }
+            Cost::Sets(times) => cost(size(0).times(size(1)).scaled(f64::from(times)).plus(Range::ONE)),
         }
     }
 
@@ -251,14 +252,19 @@ impl Cost {
         let new_list = |factor: f64, size: u64| floor(size, factor).saturating_add(1 + LIST_NEW);
         match self {
             Cost::One => 1,
+            Cost::Found => u64::from(!matches!(result, Value::Optional(None))),
             Cost::Check => CHECK,
             Cost::Selector => {
                 LIST_NEW.saturating_add(text(1)).saturating_add(scale(scale(size(1), 0.5), 50.0))
             }
             Cost::Elements => args.first().map_or(1, traversal),
-            Cost::Scan | Cost::Parse | Cost::Prefix | Cost::ToBytes | Cost::ToText | Cost::Quote | Cost::Format => {
-                text(0)
-            }
+            Cost::Scan
+            | Cost::Parse
+            | Cost::Prefix
+            | Cost::ToBytes
+            | Cost::ToText
+            | Cost::Quote
+            | Cost::Format => text(0),
             Cost::ParseTwice | Cost::Replace | Cost::Split => scale(size(0), 2.0 * TEXT),
             Cost::Join => scale(result.size(), 2.0 * TEXT),
             Cost::Find | Cost::Matches => {
@@ -294,11 +300,11 @@ impl Cost {
                 };
                 new_list(depth, size(0))
             }
-            Cost::Distinct | Cost::Sort { .. } => new_list(self_compare(args.first()), size(0).saturating_mul(size(0))),
-            Cost::SortBy { .. } => new_list(self_compare(args.get(1)), size(1).saturating_mul(size(1))),
-            Cost::Sets(times) => {
-                floor(size(0).saturating_mul(size(1)), f64::from(times)).saturating_add(1)
+            Cost::Distinct | Cost::Sort { .. } => {
+                new_list(self_compare(args.first()), size(0).saturating_mul(size(0)))
             }
+            Cost::SortBy { .. } => new_list(self_compare(args.get(1)), size(1).saturating_mul(size(1))),
+            Cost::Sets(times) => floor(size(0).saturating_mul(size(1)), f64::from(times)).saturating_add(1),
         }
     }
 }

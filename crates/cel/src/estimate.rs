@@ -121,7 +121,9 @@ impl<'e> Estimator<'e> {
     fn cost(&mut self, id: ExprId) -> Known<'e> {
         let ast = self.ast;
         match ast.kind(id) {
-            ExprKind::Literal(literal) => Known { size: Some(Range::fixed(literal_size(literal))), ..Known::default() },
+            ExprKind::Literal(literal) => {
+                Known { size: Some(Range::fixed(literal_size(literal))), ..Known::default() }
+            }
             ExprKind::Ident(name) => self.ident(id, name),
             ExprKind::Select { operand, field, access } => self.select(id, *operand, field, *access),
             ExprKind::Call { target, function, args } => self.call(id, *target, function, args),
@@ -223,7 +225,8 @@ impl<'e> Estimator<'e> {
                 let place = self.env.shape(*slot).map_or(Place::Nowhere, |shape| Place::At(shape));
                 self.sized(id, Known { place, ..Known::default() })
             }
-            _ => self.sized(id, Known::default()),
+            // A path of one name, of which the first is dropped: see `Place`.
+            _ => self.sized(id, Known { place: Place::Nowhere.indices(self.root), ..Known::default() }),
         };
         known.cost = Range::ONE;
         known
@@ -242,7 +245,9 @@ impl<'e> Estimator<'e> {
                 let cost = inner.cost.plus(Range::fixed(u64::from(has_cost)));
                 self.sized(id, Known { cost, place: inner.place.field(self.root, field), ..Known::default() })
             }
-            Access::Optional => self.sized(id, Known { cost: inner.cost.plus(Range::ONE), ..Known::default() }),
+            Access::Optional => {
+                self.sized(id, Known { cost: inner.cost.plus(Range::ONE), ..Known::default() })
+            }
         }
     }
 

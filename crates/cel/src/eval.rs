@@ -60,14 +60,41 @@ impl<'a, 'h: 'a> Run<'a, 'h, '_> {
             Node::Select { operand, member, access } => self.select(*operand, member, *access),
             Node::And(terms) => self.logic(terms, false),
             Node::Or(terms) => self.logic(terms, true),
-            Node::Conditional { test, yes, no } => match self.eval(*test)? {
-                Value::Bool(true) => self.eval(*yes),
-                Value::Bool(false) => self.eval(*no),
-                _ => Err(Fault::no_overload()),
-            },
+            Node::Conditional { test, yes, no } => {
+                let chosen = match self.eval(*test)? {
+                    Value::Bool(true) => *yes,
+                    Value::Bool(false) => *no,
+                    _ => return Err(Fault::no_overload()),
+                };
+                let value = self.eval(chosen)?;
+                // Upstream looks a name up as part of the choice.
+                if self.is_path(chosen) {
+                    self.meter.refund(1);
+                }
+                Ok(value)
+            }
             Node::Binary { overload, left, right } => {
-                let args = [self.eval(*left)?, self.eval(*right)?];
+                let left = match self.eval(*left) {
+                    Err(fault) if !fault.is_fatal() => {
+                        // Both sides are paid for, though one is in vain.
+                        self.eval(*right)
+                            .or_else(|fault| if fault.is_fatal() { Err(fault) } else { Ok(Value::Null) })?;
+                        self.meter.charge(1)?;
+                        return Err(fault);
+                    }
+                    other => other?,
+                };
+                let args = [left, self.eval(*right)?];
                 self.call(overload, &args)
+            }
+            Node::Index { overload, container, key } => {
+                let args = [self.eval(*container)?, self.eval(*key)?];
+                let result = self.call(overload, &args)?;
+                self.meter.charge(u64::from(!self.is_path(*container)))?;
+                if self.is_path(*key) {
+                    self.meter.refund(1);
+                }
+                Ok(result)
             }
             Node::Call { overloads, args } => match &**args {
                 [] => self.call_any(overloads, &[]),
@@ -110,12 +137,15 @@ impl<'a, 'h: 'a> Run<'a, 'h, '_> {
                 self.eval(*body)
             }
             Node::OptMap { target, slot, body, flat } => {
+                let before = self.meter.cost();
                 let target = self.eval(*target)?;
+                let target_cost = self.meter.cost() - before;
                 self.meter.charge(1)?;
                 match target {
-                    Value::Optional(None) => Ok(Value::Optional(None)),
+                    Value::Optional(None) => self.meter.charge(1).map(|()| Value::Optional(None)),
                     Value::Optional(Some(inner)) => {
-                        self.meter.charge(2)?;
+                        // Upstream writes the target down twice: to look, and to take.
+                        self.meter.charge(target_cost + 1 + u64::from(!*flat))?;
                         self.locals[*slot as usize] = (*inner).clone();
                         let made = self.eval(*body)?;
                         Ok(if *flat { made } else { Value::some(made) })
@@ -126,20 +156,40 @@ impl<'a, 'h: 'a> Run<'a, 'h, '_> {
         }
     }
 
+    /// Names, members and elements: what upstream counts as one thing with its parts.
+    fn is_path(&self, id: NodeId) -> bool {
+        matches!(
+            self.nodes[id.0 as usize],
+            Node::Variable(_)
+                | Node::Local(_)
+                | Node::Index { .. }
+                | Node::Select { access: Access::Get | Access::Optional, .. }
+        )
+    }
+
     fn call_any(&mut self, overloads: &[&'static Overload], args: &[Value<'a>]) -> Outcome<'a> {
         match overloads {
             [overload] => self.call(overload, args),
             many => match many.iter().find(|overload| overload.accepts(args)) {
                 Some(overload) => self.call(overload, args),
-                None => Err(Fault::no_overload()),
+                None => Err(no_overload(many[0], args)),
             },
         }
     }
 
     fn call(&mut self, overload: &'static Overload, args: &[Value<'a>]) -> Outcome<'a> {
-        let result = (overload.call)(&mut self.meter, args)?;
-        self.pay(overload.cost, args, &result)?;
-        Ok(result)
+        match (overload.call)(&mut self.meter, args) {
+            Ok(result) => {
+                self.pay(overload.cost, args, &result)?;
+                Ok(result)
+            }
+            Err(fault) if fault.is_fatal() => Err(fault),
+            Err(fault) => {
+                self.meter.charge(1)?;
+                let unfit = fault == Fault::no_overload() && !overload.accepts(args);
+                Err(if unfit { no_overload(overload, args) } else { fault })
+            }
+        }
     }
 
     fn pay(&mut self, cost: Cost, args: &[Value<'a>], result: &Value<'a>) -> Result<(), Fault> {
@@ -163,6 +213,9 @@ impl<'a, 'h: 'a> Run<'a, 'h, '_> {
             }
             _ => {
                 let value = self.eval(operand)?;
+                if !self.is_path(operand) {
+                    self.meter.charge(1)?;
+                }
                 return self.select_from(&value, member, access);
             }
         };
@@ -172,21 +225,17 @@ impl<'a, 'h: 'a> Run<'a, 'h, '_> {
     fn select_from(&mut self, value: &Value<'a>, member: &'a Member, access: Access) -> Outcome<'a> {
         let (target, was_optional) = match value {
             Value::Optional(None) => {
-                return match access {
-                    Access::Test => Ok(Value::Bool(false)),
-                    _ => {
-                        self.meter.charge(1)?;
-                        Ok(Value::Optional(None))
-                    }
-                };
+                return Ok(match access {
+                    Access::Test => Value::Bool(false),
+                    _ => Value::Optional(None),
+                });
             }
             Value::Optional(Some(inner)) => (&**inner, true),
             other => (other, false),
         };
         let found = match target {
             Value::Map(map) => map.find_named(&member.name, member.plain.as_deref()).transpose()?,
-            _ if access == Access::Test && !was_optional => return Err(Fault::no_overload()),
-            _ => return Err(Fault::no_overload()),
+            _ => None,
         };
         self.finish_select(found, member, access, was_optional)
     }
@@ -201,8 +250,11 @@ impl<'a, 'h: 'a> Run<'a, 'h, '_> {
         if access == Access::Test {
             return Ok(Value::Bool(found.is_some()));
         }
-        self.meter.charge(1)?;
-        match (found, access == Access::Optional || was_optional) {
+        let optional = access == Access::Optional || was_optional;
+        if found.is_some() || !optional {
+            self.meter.charge(1)?;
+        }
+        match (found, optional) {
             (found, true) => Ok(Value::Optional(found.map(Arc::new))),
             (Some(found), false) => Ok(found),
             (None, false) => Err(Fault::error(format!("no such key: {}", member.name))),
@@ -233,7 +285,9 @@ impl<'a, 'h: 'a> Run<'a, 'h, '_> {
                 (false, value) => out.push(value),
                 (true, Value::Optional(inner)) => out.extend(inner.map(|inner| (*inner).clone())),
                 (true, _) => {
-                    return Err(Fault::error("cannot initialize optional list element from non-optional value"));
+                    return Err(Fault::error(
+                        "cannot initialize optional list element from non-optional value",
+                    ));
                 }
             }
         }
@@ -307,6 +361,11 @@ impl<'a, 'h: 'a> Run<'a, 'h, '_> {
         key: Value<'a>,
         value: Value<'a>,
     ) -> Result<bool, Fault> {
+        if let State::Quantifier { decisive, decided: true, .. } = state {
+            // The test that ends the loop.
+            self.meter.charge(if *decisive { 3 } else { 2 })?;
+            return Ok(false);
+        }
         match fold.second {
             Some(second) => {
                 self.locals[fold.first as usize] = key.clone();
@@ -317,10 +376,7 @@ impl<'a, 'h: 'a> Run<'a, 'h, '_> {
         if let Some(filter) = fold.filter {
             match self.eval(filter)? {
                 Value::Bool(true) => {}
-                Value::Bool(false) => {
-                    self.meter.charge(1)?;
-                    return Ok(true);
-                }
+                Value::Bool(false) => return Ok(true),
                 _ => return Err(Fault::no_overload()),
             }
         }
@@ -335,9 +391,6 @@ impl<'a, 'h: 'a> Run<'a, 'h, '_> {
                 match body {
                     Ok(Value::Bool(flag)) if flag == *decisive => {
                         *decided = true;
-                        // The test that ends the loop.
-                        self.meter.charge(if *decisive { 3 } else { 2 })?;
-                        return Ok(false);
                     }
                     Ok(Value::Bool(_)) => {}
                     Ok(_) => *problem = problem.take().or(Some(Fault::no_overload())),
@@ -350,7 +403,7 @@ impl<'a, 'h: 'a> Run<'a, 'h, '_> {
                     self.meter.charge(2)?;
                     *count += 1;
                 }
-                Value::Bool(false) => self.meter.charge(1)?,
+                Value::Bool(false) => {}
                 _ => return Err(Fault::no_overload()),
             },
             State::List(items) => {
@@ -361,7 +414,7 @@ impl<'a, 'h: 'a> Run<'a, 'h, '_> {
             }
             State::Map(entries) => {
                 let made = body?;
-                self.meter.charge(3)?;
+                self.meter.charge(if fold.kind == FoldKind::Map { 3 } else { 2 })?;
                 if fold.kind == FoldKind::Map {
                     insert(entries, &key, made, &mut self.meter)?;
                 } else {
@@ -374,6 +427,36 @@ impl<'a, 'h: 'a> Run<'a, 'h, '_> {
             }
         }
         Ok(true)
+    }
+}
+
+/// Upstream names the operator where its left side has no such operator at all, and functions with what they got.
+fn no_overload(overload: &Overload, args: &[Value<'_>]) -> Fault {
+    let is_number = |value: &Value<'_>| matches!(value, Value::Int(_) | Value::Uint(_) | Value::Double(_));
+    let is_time = |value: &Value<'_>| matches!(value, Value::Duration(_) | Value::Timestamp(_));
+    let is_text = |value: &Value<'_>| matches!(value, Value::String(_) | Value::Bytes(_));
+    let Some(left) = args.first() else { return Fault::no_overload() };
+    let known = match overload.function.as_str() {
+        "_<_" | "_<=_" | "_>_" | "_>=_" => {
+            is_number(left) || is_time(left) || is_text(left) || matches!(left, Value::Bool(_))
+        }
+        "_+_" => is_number(left) || is_time(left) || is_text(left) || matches!(left, Value::List(_)),
+        "_-_" => is_number(left) || is_time(left),
+        "_*_" | "_/_" | "-_" => is_number(left),
+        "_%_" => matches!(left, Value::Int(_) | Value::Uint(_)),
+        "size" => is_text(left) || matches!(left, Value::List(_) | Value::Map(_)),
+        "matches" => matches!(left, Value::String(_)),
+        "sort" => matches!(left, Value::List(_)),
+        "!_" | "_==_" | "_!=_" | "@in" | "startsWith" | "endsWith" | "contains" => true,
+        function => {
+            let given: Vec<&str> = args.iter().map(Value::type_name).collect();
+            return Fault::error(format!("no such overload: {function}({})", given.join(", ")));
+        }
+    };
+    if known {
+        Fault::no_overload()
+    } else {
+        Fault::error(format!("no such overload: {}", overload.function))
     }
 }
 
@@ -410,7 +493,11 @@ fn insert<'a>(
 /// What a loop has so far.
 enum State<'a> {
     /// `exists` looks for a true body, `all` for a false one.
-    Quantifier { decisive: bool, decided: bool, problem: Option<Fault> },
+    Quantifier {
+        decisive: bool,
+        decided: bool,
+        problem: Option<Fault>,
+    },
     Count(u64),
     List(Vec<Value<'a>>),
     Map(BTreeMap<Key<'a>, Value<'a>>),

@@ -32,8 +32,8 @@ pub(crate) struct Token {
 
 /// Longer marks first.
 const MARKS: [&str; 24] = [
-    "==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":", "+",
-    "*", "/", "%",
+    "==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":",
+    "+", "*", "/", "%",
 ];
 
 /// All tokens with an end token behind them; what is no token is reported and skipped.
@@ -53,7 +53,7 @@ pub(crate) fn tokens(source: &str, errors: &mut CompileErrors) -> Vec<Token> {
             let len = stray_len(rest);
             errors.add(
                 Position::at(at),
-                format!("Syntax error: token recognition error at: '{}'", shown(&rest[..len])),
+                format!("Syntax error: token recognition error at: '{}'", &rest[..len]),
             );
             if errors.is_full() {
                 break;
@@ -69,7 +69,7 @@ pub(crate) fn tokens(source: &str, errors: &mut CompileErrors) -> Vec<Token> {
 fn stray_len(rest: &str) -> usize {
     let body = rest.trim_start_matches(['b', 'B', 'r', 'R']);
     if body.starts_with(['"', '\'']) {
-        return rest.find('\n').unwrap_or(rest.len());
+        return rest.find('\n').map_or(rest.len(), |at| at + 1);
     }
     let first = rest.chars().next().map_or(0, char::len_utf8);
     // A lone `|`, `&` or `=` is half an operator: the generated lexer of upstream names the next letter too.
@@ -77,10 +77,6 @@ fn stray_len(rest: &str) -> usize {
         [b'|' | b'&' | b'=', ..] => first + rest[first..].chars().next().map_or(0, char::len_utf8),
         _ => first,
     }
-}
-
-fn shown(text: &str) -> String {
-    text.replace('\n', "\\n").replace('\t', "\\t").replace('\r', "\\r")
 }
 
 fn token(rest: &str) -> Option<(Kind, usize)> {
@@ -106,7 +102,8 @@ fn token(rest: &str) -> Option<(Kind, usize)> {
     if first == b'`' {
         let inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-/ ".contains(byte);
         let len = rest.bytes().skip(1).take_while(inner).count();
-        return (len > 0 && rest.as_bytes().get(len + 1) == Some(&b'`')).then_some((Kind::EscapedIdent, len + 2));
+        return (len > 0 && rest.as_bytes().get(len + 1) == Some(&b'`'))
+            .then_some((Kind::EscapedIdent, len + 2));
     }
     MARKS.iter().find(|mark| rest.starts_with(**mark)).map(|mark| (Kind::Mark(mark), mark.len()))
 }

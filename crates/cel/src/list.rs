@@ -42,7 +42,9 @@ impl<'a> List<'a> {
         let mut list = self;
         loop {
             match list {
-                List::Json(items, shape) => return items.get(index).map(|item| Value::read(item, items_of(*shape))),
+                List::Json(items, shape) => {
+                    return items.get(index).map(|item| Value::read(item, items_of(*shape)));
+                }
                 List::Owned(items, _) => return items.get(index).cloned().map(Ok),
                 List::Joined(joined) if index < joined.left.len() => list = &joined.left,
                 List::Joined(joined) => {

@@ -28,7 +28,9 @@ pub(crate) fn double(text: &str, negative: bool) -> Option<Literal> {
 
 pub(crate) fn string(text: &str) -> Result<Literal, &'static str> {
     let bytes = unescape(text, false)?;
-    String::from_utf8(bytes).map(|text| Literal::String(text.into())).map_err(|_| "invalid unicode code point")
+    String::from_utf8(bytes)
+        .map(|text| Literal::String(text.into()))
+        .map_err(|_| "invalid unicode code point")
 }
 
 pub(crate) fn bytes(text: &str) -> Result<Literal, &'static str> {
@@ -43,7 +45,8 @@ fn unescape(text: &str, is_bytes: bool) -> Result<Vec<u8>, &'static str> {
         Some(rest) => (true, rest),
         None => (false, normal.as_str()),
     };
-    let quotes = if quoted.len() >= 6 && (quoted.starts_with("\"\"\"") || quoted.starts_with("'''")) { 3 } else { 1 };
+    let quotes =
+        if quoted.len() >= 6 && (quoted.starts_with("\"\"\"") || quoted.starts_with("'''")) { 3 } else { 1 };
     let inner = quoted.get(quotes..quoted.len().saturating_sub(quotes)).ok_or(BROKEN)?;
     if raw || !inner.contains('\\') {
         return Ok(inner.as_bytes().to_vec());

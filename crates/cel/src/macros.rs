@@ -39,7 +39,9 @@ pub(crate) fn expand(
             return parser.add(position, kind, &[target, args[1]]).map(Some);
         }
         "sortBy" if args.len() == 2 => return sort_by(parser, position, target, args).map(Some),
-        "bind" if args.len() == 3 && parser.grammar.bind && ident(parser, target).as_deref() == Some("cel") => {
+        "bind"
+            if args.len() == 3 && parser.grammar.bind && ident(parser, target).as_deref() == Some("cel") =>
+        {
             let Some(variable) = ident(parser, args[0]) else {
                 let text = "cel.bind() variable names must be simple identifiers";
                 return parser.broken(place(parser, args[0]), text).map(Some);
@@ -51,7 +53,8 @@ pub(crate) fn expand(
     };
     // Which arguments are variables, the filter and the body.
     let (variables, filter, body) = match (function, args.len()) {
-        ("all" | "exists" | "exists_one" | "existsOne" | "map", 2) => (1, None, Some(args[1])),
+        // `existsOne` came with the loops of two variables, and has no other form here.
+        ("all" | "exists" | "exists_one" | "map", 2) => (1, None, Some(args[1])),
         ("filter", 2) => (1, Some(args[1]), None),
         ("map", 3) => (1, Some(args[1]), Some(args[2])),
         ("all" | "exists" | "exists_one" | "existsOne", 3) => (2, None, Some(args[2])),
@@ -102,8 +105,12 @@ fn sort_by(
     args: &[ExprId],
 ) -> Result<ExprId, Stop> {
     const INPUT: &str = "@__sortBy_input__";
-    if matches!(parser.exprs[target.index()].kind, ExprKind::Literal(_) | ExprKind::Map(_) | ExprKind::Struct { .. }) {
-        let text = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
+    if matches!(
+        parser.exprs[target.index()].kind,
+        ExprKind::Literal(_) | ExprKind::Map(_) | ExprKind::Struct { .. }
+    ) {
+        let text =
+            "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
         return parser.broken(place(parser, target), text);
     }
     let Some(first) = ident(parser, args[0]) else {
@@ -118,7 +125,11 @@ fn sort_by(
     let fold = Fold { kind: FoldKind::List, range, first, second: None, filter: None, body: Some(args[1]) };
     let keys = parser.add(position, ExprKind::Fold(Box::new(fold)), &[range, args[1]])?;
     let sorted = parser.call(position, Some(list), "@sortByAssociatedKeys".into(), vec![keys])?;
-    parser.add(position, ExprKind::Bind { variable: INPUT.into(), init: target, body: sorted }, &[target, sorted])
+    parser.add(
+        position,
+        ExprKind::Bind { variable: INPUT.into(), init: target, body: sorted },
+        &[target, sorted],
+    )
 }
 
 fn ident(parser: &Parser<'_>, arg: ExprId) -> Option<SmolStr> {

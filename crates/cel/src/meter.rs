@@ -108,6 +108,11 @@ impl<'b> Meter<'b> {
         self.work(1)
     }
 
+    /// Takes back what upstream does not count.
+    pub(crate) fn refund(&mut self, cost: u64) {
+        self.cost = self.cost.saturating_sub(cost);
+    }
+
     pub(crate) fn work(&mut self, work: u64) -> Result<(), Fault> {
         self.work = self.work.saturating_add(work);
         if self.work < self.next_look {

@@ -58,7 +58,8 @@ fn read(id: &'static str, signature: &str, member: bool, call: Call, cost: Cost)
     let mut args = Vec::new();
     let mut function = &head[..open];
     if member {
-        let (receiver, name) = function.rsplit_once('.').unwrap_or_else(|| panic!("{id} is called on nothing"));
+        let (receiver, name) =
+            function.rsplit_once('.').unwrap_or_else(|| panic!("{id} is called on nothing"));
         args.push(read_type(receiver, &mut letters));
         function = name;
     }

@@ -19,8 +19,23 @@ const DEPTH_MAX: u32 = 250;
 
 /// Names that are words of the language, though the grammar has no use for them. Members may have them.
 const RESERVED: [&str; 17] = [
-    "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package",
-    "namespace", "return", "var", "void", "while",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
 ];
 
 /// Whether the name is reserved, words with a meaning of their own included.
@@ -46,7 +61,8 @@ pub(crate) fn parse(source: &str, grammar: Grammar) -> Result<Ast, CompileErrors
     }
     let tokens = lexer::tokens(source, &mut errors);
     let exprs = Vec::with_capacity(tokens.len());
-    let mut parser = Parser { source, grammar, tokens, next: 0, exprs, depths: Vec::new(), nesting: 0, errors };
+    let mut parser =
+        Parser { source, grammar, tokens, next: 0, exprs, depths: Vec::new(), nesting: 0, errors };
     let root = parser.whole();
     match root {
         Ok(root) if parser.errors.is_empty() => Ok(Ast { exprs: parser.exprs, root }),
@@ -182,16 +198,14 @@ impl<'s> Parser<'s> {
     fn unary(&mut self, also: &[&str]) -> Result<ExprId, Stop> {
         let first = self.peek();
         for (mark, function) in [("!", "!_"), ("-", "-_")] {
-            let mut odd = false;
-            while self.peek().kind == Kind::Mark(mark) {
-                let number = self.tokens.get(self.next + 1).map(|token| token.kind);
-                if mark == "-" && matches!(number, Some(Kind::Int | Kind::Float)) {
-                    break;
-                }
-                self.next += 1;
-                odd = !odd;
-            }
-            if self.peek().start != first.start {
+            let count =
+                self.tokens[self.next..].iter().take_while(|token| token.kind == Kind::Mark(mark)).count();
+            let number = self.tokens.get(self.next + count).map(|token| token.kind);
+            // One minus before a number is part of it.
+            let is_sign = mark == "-" && count == 1 && matches!(number, Some(Kind::Int | Kind::Float));
+            if count > 0 && !is_sign {
+                self.next += count;
+                let odd = count % 2 == 1;
                 let operand = self.member(&[])?;
                 if !odd {
                     return Ok(operand);
@@ -222,7 +236,8 @@ impl<'s> Parser<'s> {
                         is_name = false;
                     } else {
                         let access = if optional { Access::Optional } else { Access::Get };
-                        operand = self.add(position, ExprKind::Select { operand, field, access }, &[operand])?;
+                        operand =
+                            self.add(position, ExprKind::Select { operand, field, access }, &[operand])?;
                         is_name &= !optional;
                     }
                 }
@@ -291,7 +306,8 @@ impl<'s> Parser<'s> {
                 return Err(self.syntax(token, &text));
             }
             // One token too many: say so, and go on behind it to report what else there is.
-            let _reported = self.syntax(token, &format!("extraneous input '{text}' expecting {}", expected(also)));
+            let _reported =
+                self.syntax(token, &format!("extraneous input '{text}' expecting {}", expected(also)));
             self.next += 1;
             token = self.peek();
         }
@@ -397,7 +413,7 @@ impl<'s> Parser<'s> {
             let optional = self.take("?");
             items.push(Item { value: self.expr(&["]", ",", "?"])?, optional });
             if !self.take(",") {
-                self.expect("]")?;
+                self.expect_in("]", true)?;
                 break;
             }
         }
@@ -416,7 +432,7 @@ impl<'s> Parser<'s> {
             self.expect(":")?;
             entries.push(Entry { key, value: self.expr(&[])?, optional });
             if !self.take(",") {
-                self.expect("}")?;
+                self.expect_in("}", true)?;
                 break;
             }
         }
@@ -518,16 +534,32 @@ impl<'s> Parser<'s> {
     }
 
     fn expect(&mut self, mark: &'static str) -> Result<(), Stop> {
+        self.expect_in(mark, false)
+    }
+
+    /// A closing mark, where another item could stand too.
+    fn expect_in(&mut self, mark: &'static str, listed: bool) -> Result<(), Stop> {
         if self.take(mark) {
             return Ok(());
         }
         let token = self.peek();
         let text = self.text(token);
-        let text = match token.kind {
-            Kind::End if mark != ":" => format!("missing '{mark}' at '<EOF>'"),
-            _ => format!("mismatched input '{text}' expecting '{mark}'"),
+        let wanted = match mark {
+            "]" | "}" if listed => format!("{{'{mark}', ','}}"),
+            _ => format!("'{mark}'"),
         };
-        Err(self.syntax(token, &text))
+        let after = self.tokens.get(self.next + 1).map(|token| token.kind);
+        match token.kind {
+            Kind::End if mark == ")" => Err(self.syntax(token, "missing ')' at '<EOF>'")),
+            Kind::End => Err(self.syntax(token, &format!("mismatched input '<EOF>' expecting {wanted}"))),
+            // One token too many: say so, and go on behind it.
+            _ if after == Some(Kind::Mark(mark)) => {
+                let _reported = self.syntax(token, &format!("extraneous input '{text}' expecting {wanted}"));
+                self.next += 2;
+                Ok(())
+            }
+            _ => Err(self.syntax(token, &format!("mismatched input '{text}' expecting {wanted}"))),
+        }
     }
 
     fn text(&self, token: Token) -> &'s str {

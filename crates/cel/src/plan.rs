@@ -47,6 +47,11 @@ pub(crate) enum Node {
         left: NodeId,
         right: NodeId,
     },
+    Index {
+        overload: &'static Overload,
+        container: NodeId,
+        key: NodeId,
+    },
     /// A call with a pattern that is known.
     Regex {
         overload: &'static Overload,
@@ -224,12 +229,14 @@ impl Planner<'_> {
             ExprKind::Fold(fold) => self.fold(fold)?,
             ExprKind::Bind { variable, init, body } => {
                 let init = self.plan(*init)?;
-                let (slot, body) = self.with_local(variable, |planner, slot| Ok((slot, planner.plan(*body)?)))?;
+                let (slot, body) =
+                    self.with_local(variable, |planner, slot| Ok((slot, planner.plan(*body)?)))?;
                 Node::Bind { slot, init, body }
             }
             ExprKind::OptMap { target, variable, body, flat } => {
                 let target = self.plan(*target)?;
-                let (slot, body) = self.with_local(variable, |planner, slot| Ok((slot, planner.plan(*body)?)))?;
+                let (slot, body) =
+                    self.with_local(variable, |planner, slot| Ok((slot, planner.plan(*body)?)))?;
                 Node::OptMap { target, slot, body, flat: *flat }
             }
             ExprKind::Struct { .. } | ExprKind::Broken => return Err("unsupported expression".into()),
@@ -300,12 +307,13 @@ impl Planner<'_> {
                 Node::OrElse { left: args[0], right: args[1], unwrap: true }
             }
             ([overload], [value, list]) if overload.id == "in_list" => match self.constant_set(*list) {
+                Some(set) if set.is_empty() => Node::Const(Value::Bool(false)),
                 Some(set) => Node::InSet { value: *value, set },
                 None => Node::Binary { overload, left: *value, right: *list },
             },
             // Whatever the types turn out to be, looking up is one function.
             ([overload, ..], [container, key]) if matches!(overload.function.as_str(), "_[_]" | "_[?_]") => {
-                Node::Binary { overload, left: *container, right: *key }
+                Node::Index { overload, container: *container, key: *key }
             }
             ([overload], _) if matches!(overload.function.as_str(), "matches" | "find" | "findAll") => {
                 match self.pattern(args[1])? {
@@ -315,10 +323,13 @@ impl Planner<'_> {
             }
             (overloads, [arg]) if is_conversion(&overloads[0].function) && self.constant(*arg).is_some() => {
                 let value = self.constant(*arg).cloned().unwrap_or(Value::Null);
-                let fitting = overloads.iter().find(|overload| overload.accepts(std::slice::from_ref(&value)));
+                let fitting =
+                    overloads.iter().find(|overload| overload.accepts(std::slice::from_ref(&value)));
                 let mut meter = Meter::new(Budget::default());
                 let made = match fitting {
-                    Some(overload) => (overload.call)(&mut meter, &[value]).map_err(|fault| fault.to_string())?,
+                    Some(overload) => {
+                        (overload.call)(&mut meter, &[value]).map_err(|fault| fault.to_string())?
+                    }
                     None => return Err("no such overload".into()),
                 };
                 Node::Const(made)
@@ -362,7 +373,7 @@ impl Planner<'_> {
 fn is_conversion(function: &str) -> bool {
     matches!(
         function,
-        "bool" | "bytes" | "double" | "duration" | "dyn" | "int" | "string" | "timestamp" | "uint"
+        "bool" | "bytes" | "double" | "duration" | "dyn" | "int" | "string" | "timestamp" | "type" | "uint"
     )
 }
 

@@ -32,7 +32,23 @@ pub fn translate(pattern: &str) -> Result<String, String> {
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern;
     let mut class = Class::Outside;
+    // Where a repetition began that was read last: another one may not follow.
+    let mut repeated: Option<&str> = None;
     while let Some(char) = rest.chars().next() {
+        if class == Class::Outside
+            && let Some(length) = repetition_len(rest)?
+        {
+            let lazy = usize::from(rest[length..].starts_with('?'));
+            if let Some(start) = repeated {
+                let shown = &start[..start.len() - rest.len() + length];
+                return Err(format!("error parsing regexp: invalid nested repetition operator: `{shown}`"));
+            }
+            repeated = Some(rest);
+            out.push_str(&rest[..length + lazy]);
+            rest = &rest[length + lazy..];
+            continue;
+        }
+        repeated = None;
         let after = &rest[char.len_utf8()..];
         rest = match (char, class) {
             ('\\', _) => escape(after, class != Class::Outside, &mut out)?,
@@ -76,17 +92,10 @@ pub fn translate(pattern: &str) -> Result<String, String> {
                 out.push_str("-\\-");
                 &after[1..]
             }
-            ('{', Class::Outside) => match repetition(after)? {
-                Some(length) => {
-                    out.push('{');
-                    out.push_str(&after[..length]);
-                    &after[length..]
-                }
-                None => {
-                    out.push_str("\\{");
-                    after
-                }
-            },
+            ('{', Class::Outside) => {
+                out.push_str("\\{");
+                after
+            }
             _ => {
                 if class == Class::Start {
                     class = Class::Inside;
@@ -150,6 +159,15 @@ fn escape<'a>(after: &'a str, in_class: bool, out: &mut String) -> Result<&'a st
     Ok(rest)
 }
 
+/// The length of a repetition at the beginning of the text.
+fn repetition_len(text: &str) -> Result<Option<usize>, String> {
+    match text.as_bytes().first() {
+        Some(b'*' | b'+' | b'?') => Ok(Some(1)),
+        Some(b'{') => Ok(repetition(&text[1..])?.map(|length| length + 1)),
+        _ => Ok(None),
+    }
+}
+
 /// The length of `2,3}` after an opening brace; `None` when the brace is a letter.
 fn repetition(after: &str) -> Result<Option<usize>, String> {
     let Some(end) = after.find('}') else { return Ok(None) };
@@ -167,5 +185,33 @@ fn repetition(after: &str) -> Result<Option<usize>, String> {
     match fits {
         true => Ok(Some(end + 1)),
         false => Err(format!("error parsing regexp: invalid repeat count: `{{{}}}`", &after[..end])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_mean_what_they_mean_in_go() {
+        let rows = [
+            ("^[a-z]+$", "abc", true),
+            ("a{,2}", "a{,2}", true),
+            ("x*?y", "xxy", true),
+            (r"\w", "é", false),
+            (r"[[a]", "[", true),
+            (r"\Qa.b\E", "a.b", true),
+            ("(?:a)", "a", true),
+            ("(?i)A", "a", true),
+            ("a{2}", "aa", true),
+            ("a??", "", true),
+        ];
+        for (pattern, text, expected) in rows {
+            assert_eq!(compile(pattern, 1 << 20).unwrap().is_match(text), expected, "{pattern}");
+        }
+        for pattern in ["x++", "x**", "x{2}{3}", "(", "a{1001}", "*a", "x+?+"] {
+            assert!(compile(pattern, 1 << 20).is_err(), "{pattern}");
+        }
+        assert_eq!(compile("((a{100}){100}){100}", 1 << 20).unwrap_err(), "expression too large");
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use polder_model::SmolStr;
 
 use crate::escape;
+use crate::parser::is_reserved;
 use crate::types::{Opaque, Type};
 
 /// The largest request, in which every document must fit.
@@ -183,7 +184,8 @@ impl Shape {
 
     /// A member by its name in expressions.
     pub(crate) fn field_named(&self, cel: &str) -> Option<&Field> {
-        let direct = self.field(cel).filter(|field| field.cel == cel);
+        // Reserved words are escaped, and may be written as they are too.
+        let direct = self.field(cel).filter(|field| field.cel == cel || is_reserved(cel));
         direct.or_else(|| self.field(&escape::unescape(cel)?).filter(|field| field.cel == cel))
     }
 

@@ -109,7 +109,11 @@ impl PartialOrd for Timestamp {
 impl std::fmt::Display for Timestamp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let at = self.civil(self.offset.into());
-        write!(f, "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}", at.year, at.month, at.day, at.hour, at.minute, at.second)?;
+        write!(
+            f,
+            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}",
+            at.year, at.month, at.day, at.hour, at.minute, at.second
+        )?;
         if self.nanos > 0 {
             write!(f, ".{}", format!("{:09}", self.nanos).trim_end_matches('0'))?;
         }
@@ -298,7 +302,8 @@ pub(crate) fn parse_loose_duration(text: &str) -> Option<i64> {
         let len = rest.bytes().take_while(u8::is_ascii_digit).count();
         let number: i64 = rest[..len].parse().ok()?;
         rest = rest[len..].trim_start();
-        let letters = rest.find(|char: char| !char.is_ascii_alphabetic() && char != 'µ').unwrap_or(rest.len());
+        let letters =
+            rest.find(|char: char| !char.is_ascii_alphabetic() && char != 'µ').unwrap_or(rest.len());
         let unit = rest[..letters].to_lowercase();
         rest = &rest[letters..];
         let fits = |names: &[&str]| {

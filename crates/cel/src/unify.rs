@@ -90,7 +90,9 @@ impl Unifier {
         }
         match (one, two) {
             (Type::Null, other) | (other, Type::Null) => other.is_nullable(),
-            (Type::List(one), Type::List(two)) | (Type::Optional(one), Type::Optional(two)) => self.fits(one, two),
+            (Type::List(one), Type::List(two)) | (Type::Optional(one), Type::Optional(two)) => {
+                self.fits(one, two)
+            }
             (Type::Map(one), Type::Map(two)) => self.fits(&one.0, &two.0) && self.fits(&one.1, &two.1),
             (Type::Type(_), Type::Type(_)) => true,
             _ => self.exact(one, two),

@@ -17,23 +17,36 @@ pub(crate) fn validate(ast: &Ast, checked: &Checked, source: &str) -> Result<(),
     for (at, expr) in ast.exprs.iter().enumerate() {
         match &expr.kind {
             ExprKind::Call { target: None, function, args } if args.len() == 1 => {
-                let Some(text) = string(ast, args[0]) else { continue };
-                let broken = match function.as_str() {
-                    "duration" => time::parse_duration(text).is_none(),
-                    "timestamp" => time::parse_timestamp(text).is_none(),
+                let ExprKind::Literal(literal) = ast.kind(args[0]) else { continue };
+                let broken = match (function.as_str(), literal) {
+                    ("duration", Literal::String(text)) => time::parse_duration(text).is_none(),
+                    ("timestamp", Literal::String(text)) => time::parse_timestamp(text).is_none(),
+                    ("duration", Literal::Int(_)) => true,
+                    ("timestamp", Literal::Int(seconds)) => time::Timestamp::new(*seconds, 0).is_none(),
                     _ => false,
                 };
                 if broken {
                     errors.add(ast.position(args[0]), format!("invalid {function} argument"));
                 }
             }
-            ExprKind::Call { target: Some(_), function, args } if function == "matches" && args.len() == 1 => {
+            ExprKind::Call { target: Some(_), function, args }
+                if function == "matches" && args.len() == 1 =>
+            {
                 if string(ast, args[0]).is_some_and(|text| re2::compile(text, REGEX_BYTES_MAX).is_err()) {
                     errors.add(ast.position(args[0]), "invalid matches argument");
                 }
             }
-            ExprKind::Call { target: Some(target), function, args } if function == "format" && args.len() == 1 => {
-                check_format(ast, checked, ExprId(u32::try_from(at).unwrap_or(0)), *target, args[0], &mut errors);
+            ExprKind::Call { target: Some(target), function, args }
+                if function == "format" && args.len() == 1 =>
+            {
+                check_format(
+                    ast,
+                    checked,
+                    ExprId(u32::try_from(at).unwrap_or(0)),
+                    *target,
+                    args[0],
+                    &mut errors,
+                );
             }
             ExprKind::List(items) if !exempt[at] => {
                 let mut first: Option<&Type> = None;

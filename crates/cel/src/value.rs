@@ -122,8 +122,7 @@ impl Ord for Key<'_> {
         match (self, other) {
             (Key::Bool(one), Key::Bool(two)) => one.cmp(two),
             (Key::String(one), Key::String(two)) => (**one).cmp(two),
-            _ => (self.number().cmp(&other.number()))
-                .then(self.rank().cmp(&other.rank())),
+            _ => (self.number().cmp(&other.number())).then(self.rank().cmp(&other.rank())),
         }
     }
 }
@@ -188,7 +187,8 @@ impl<'a> Value<'a> {
                 false => Err(Fault::error("invalid data, got null for schema with nullable=false")),
             };
         }
-        let expected = |what: &str| Fault::error(format!("invalid data, expected {what}, got {}", go_type(json)));
+        let expected =
+            |what: &str| Fault::error(format!("invalid data, expected {what}, got {}", go_type(json)));
         match (&shape.kind, json) {
             (ShapeKind::Dyn | ShapeKind::Typed(_) | ShapeKind::Opaque(_), _) => Ok(Value::json(json)),
             (ShapeKind::IntOrString, Json::Int(_) | Json::String(_)) => Ok(Value::json(json)),
@@ -207,9 +207,11 @@ impl<'a> Value<'a> {
                 let broken = |error| Fault::error(format!("Invalid byte formatted string {text}: {error}"));
                 decoded.map(|bytes| Value::Bytes(bytes.into())).map_err(broken)
             }
-            (ShapeKind::Duration, Json::String(text)) => time::parse_loose_duration(text)
-                .map(Value::Duration)
-                .ok_or_else(|| Fault::error(format!("Invalid duration {text}: unable to parse {text} as duration"))),
+            (ShapeKind::Duration, Json::String(text)) => {
+                time::parse_loose_duration(text).map(Value::Duration).ok_or_else(|| {
+                    Fault::error(format!("Invalid duration {text}: unable to parse {text} as duration"))
+                })
+            }
             (ShapeKind::Date, Json::String(text)) => time::parse_date(text)
                 .map(Value::Timestamp)
                 .ok_or_else(|| Fault::error(format!("Invalid date formatted string {text}"))),

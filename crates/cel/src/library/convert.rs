@@ -85,7 +85,9 @@ pub(super) fn to_double<'a>(_: &mut Meter<'_>, args: &[Value<'a>]) -> Outcome<'a
         Value::Double(number) => Ok(Value::Double(*number)),
         Value::Int(number) => Ok(Value::Double(*number as f64)),
         Value::Uint(number) => Ok(Value::Double(*number as f64)),
-        Value::String(text) => parse_double(text).map(Value::Double).ok_or_else(|| cannot(&args[0], "double")),
+        Value::String(text) => {
+            parse_double(text).map(Value::Double).ok_or_else(|| cannot(&args[0], "double"))
+        }
         _ => Err(Fault::no_overload()),
     }
 }

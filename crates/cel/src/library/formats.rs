@@ -20,31 +20,83 @@ pub struct NamedFormat {
 
 static FORMATS: [NamedFormat; 13] = [
     NamedFormat { name: "dns1123Label", regex_len: 30, check: |text| owned(names::dns_label_problems(text)) },
-    NamedFormat { name: "dns1123Subdomain", regex_len: 60, check: |text| owned(names::dns_subdomain_problems(text)) },
-    NamedFormat { name: "dns1035Label", regex_len: 30, check: |text| owned(names::dns_1035_label_problems(text)) },
+    NamedFormat {
+        name: "dns1123Subdomain",
+        regex_len: 60,
+        check: |text| owned(names::dns_subdomain_problems(text)),
+    },
+    NamedFormat {
+        name: "dns1035Label",
+        regex_len: 30,
+        check: |text| owned(names::dns_1035_label_problems(text)),
+    },
     NamedFormat { name: "qualifiedName", regex_len: 60, check: names::qualified_name_problems },
-    NamedFormat { name: "dns1123LabelPrefix", regex_len: 30, check: |text| owned(names::dns_label_problems(&prefix(text))) },
-    NamedFormat { name: "dns1123SubdomainPrefix", regex_len: 60, check: |text| owned(names::dns_subdomain_problems(&prefix(text))) },
-    NamedFormat { name: "dns1035LabelPrefix", regex_len: 30, check: |text| owned(names::dns_1035_label_problems(&prefix(text))) },
+    NamedFormat {
+        name: "dns1123LabelPrefix",
+        regex_len: 30,
+        check: |text| owned(names::dns_label_problems(&prefix(text))),
+    },
+    NamedFormat {
+        name: "dns1123SubdomainPrefix",
+        regex_len: 60,
+        check: |text| owned(names::dns_subdomain_problems(&prefix(text))),
+    },
+    NamedFormat {
+        name: "dns1035LabelPrefix",
+        regex_len: 30,
+        check: |text| owned(names::dns_1035_label_problems(&prefix(text))),
+    },
     NamedFormat { name: "labelValue", regex_len: 40, check: |text| owned(names::label_value_problems(text)) },
     NamedFormat { name: "uri", regex_len: 1103, check: |text| urls::problem(text).into_iter().collect() },
-    NamedFormat { name: "uuid", regex_len: 75, check: |text| unless(is_uuid(text), "does not match the UUID format") },
+    NamedFormat {
+        name: "uuid",
+        regex_len: 70,
+        check: |text| unless(is_uuid(text), "does not match the UUID format"),
+    },
     NamedFormat { name: "byte", regex_len: 84, check: |text| unless(is_base64(text), "invalid base64") },
-    NamedFormat { name: "date", regex_len: 78, check: |text| unless(time::parse_date(text).is_some(), "invalid date") },
-    NamedFormat { name: "datetime", regex_len: 78, check: |text| unless(is_datetime(text), "invalid datetime") },
+    NamedFormat {
+        name: "date",
+        regex_len: 71,
+        check: |text| unless(time::parse_date(text).is_some(), "invalid date"),
+    },
+    NamedFormat {
+        name: "datetime",
+        regex_len: 71,
+        check: |text| unless(is_datetime(text), "invalid datetime"),
+    },
 ];
 
 pub(super) fn table() -> Vec<Overload> {
     vec![
-        member("format-validate", "format.validate(string) -> optional(list(string))", validate, Cost::Validate),
+        member(
+            "format-validate",
+            "format.validate(string) -> optional(list(string))",
+            validate,
+            Cost::Validate,
+        ),
         global("format-named", "format.named(string) -> optional(format)", named, Cost::One),
         global("format.dns1123Label", "format.dns1123Label() -> format", |_, _| nth(0), Cost::One),
         global("format.dns1123Subdomain", "format.dns1123Subdomain() -> format", |_, _| nth(1), Cost::One),
         global("format.dns1035Label", "format.dns1035Label() -> format", |_, _| nth(2), Cost::One),
         global("format.qualifiedName", "format.qualifiedName() -> format", |_, _| nth(3), Cost::One),
-        global("format.dns1123LabelPrefix", "format.dns1123LabelPrefix() -> format", |_, _| nth(4), Cost::One),
-        global("format.dns1123SubdomainPrefix", "format.dns1123SubdomainPrefix() -> format", |_, _| nth(5), Cost::One),
-        global("format.dns1035LabelPrefix", "format.dns1035LabelPrefix() -> format", |_, _| nth(6), Cost::One),
+        global(
+            "format.dns1123LabelPrefix",
+            "format.dns1123LabelPrefix() -> format",
+            |_, _| nth(4),
+            Cost::One,
+        ),
+        global(
+            "format.dns1123SubdomainPrefix",
+            "format.dns1123SubdomainPrefix() -> format",
+            |_, _| nth(5),
+            Cost::One,
+        ),
+        global(
+            "format.dns1035LabelPrefix",
+            "format.dns1035LabelPrefix() -> format",
+            |_, _| nth(6),
+            Cost::One,
+        ),
         global("format.labelValue", "format.labelValue() -> format", |_, _| nth(7), Cost::One),
         global("format.uri", "format.uri() -> format", |_, _| nth(8), Cost::One),
         global("format.uuid", "format.uuid() -> format", |_, _| nth(9), Cost::One),
@@ -95,7 +147,8 @@ fn is_base64(text: &str) -> bool {
 }
 
 fn is_datetime(text: &str) -> bool {
-    text.len() > 4 && !text.ends_with(|char: char| char.is_ascii_digit() && !text.contains(['z', 'Z', '+', '-']))
+    text.len() > 4
+        && !text.ends_with(|char: char| char.is_ascii_digit() && !text.contains(['z', 'Z', '+', '-']))
         && time::parse_loose_timestamp(text).is_some()
 }
 

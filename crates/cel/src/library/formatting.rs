@@ -86,7 +86,9 @@ pub(crate) fn type_problem(verb: char, given: &Type) -> Option<String> {
 
 fn wrong_type(verb: char, name: &str) -> String {
     let what = match verb {
-        's' => "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps",
+        's' => {
+            "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
+        }
         'd' => "decimal clause can only be used on integers",
         'f' => "fixed-point clause can only be used on doubles",
         'e' => "scientific clause can only be used on doubles",
@@ -106,7 +108,8 @@ fn format<'a>(meter: &mut Meter<'_>, args: &[Value<'a>]) -> Outcome<'a> {
         match piece {
             Piece::Text(text) => out.push_str(text),
             Piece::Clause { verb, precision } => {
-                let arg = list.get(next).ok_or_else(|| Fault::error(format!("index {next} out of range")))??;
+                let arg =
+                    list.get(next).ok_or_else(|| Fault::error(format!("index {next} out of range")))??;
                 next += 1;
                 clause(verb, precision, &arg, meter, &mut out)?;
             }
@@ -192,7 +195,7 @@ fn fixed(number: f64, precision: usize) -> String {
     out
 }
 
-/// `1.052033 × 10⁰³`: six digits, whatever precision was asked for.
+/// `1.052033×10⁰³`: six digits, whatever precision was asked for.
 fn scientific(number: f64) -> String {
     const RAISED: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
     if let Some(special) = special(number) {
@@ -205,7 +208,7 @@ fn scientific(number: f64) -> String {
         .bytes()
         .map(|digit| RAISED[usize::from(digit.wrapping_sub(b'0')).min(9)])
         .collect();
-    format!("{digits}\u{202f}×\u{202f}10{sign}{raised}")
+    format!("{digits}×10{sign}{raised}")
 }
 
 /// `%s`, and what stands inside lists and maps.
@@ -239,7 +242,9 @@ fn show(value: &Value<'_>, outer: bool, meter: &mut Meter<'_>, out: &mut String)
             out.push_str(&entries.join(", "));
             out.push('}');
         }
-        Value::Optional(_) | Value::Opaque(_) => return Err(Fault::error(wrong_type('s', value.type_name()))),
+        Value::Optional(_) | Value::Opaque(_) => {
+            return Err(Fault::error(wrong_type('s', value.type_name())));
+        }
         scalar => {
             let text = convert::text(scalar)?;
             meter.allocate(text.len())?;

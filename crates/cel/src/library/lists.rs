@@ -42,14 +42,46 @@ pub(super) fn table() -> Vec<Overload> {
     let sort_cost = |name: &str| Cost::Sort { text: is_text(name) };
     let listed = |name: &str| format!("list({name})");
     let flag = |_: &str| "bool".to_string();
-    per_type!(table, "list_", "_is_sorted_bool", "isSorted", flag, is_sorted, elements,
-        ["int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"]);
-    per_type!(table, "list_", "_max", "max", own, max, elements,
-        ["int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"]);
-    per_type!(table, "list_", "_min", "min", own, min, elements,
-        ["int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"]);
-    per_type!(table, "list_", "_sort", "sort", listed, sort, sort_cost,
-        ["int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"]);
+    per_type!(
+        table,
+        "list_",
+        "_is_sorted_bool",
+        "isSorted",
+        flag,
+        is_sorted,
+        elements,
+        ["int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"]
+    );
+    per_type!(
+        table,
+        "list_",
+        "_max",
+        "max",
+        own,
+        max,
+        elements,
+        ["int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"]
+    );
+    per_type!(
+        table,
+        "list_",
+        "_min",
+        "min",
+        own,
+        min,
+        elements,
+        ["int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"]
+    );
+    per_type!(
+        table,
+        "list_",
+        "_sort",
+        "sort",
+        listed,
+        sort,
+        sort_cost,
+        ["int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"]
+    );
     macro_rules! sort_by {
         ($($type:literal),*) => {
             $(table.push(member(

@@ -15,16 +15,46 @@ pub(super) fn table() -> Vec<Overload> {
         global("ip_is_canonical", "ip.isCanonical(string) -> bool", is_canonical, Cost::ParseTwice),
         member("ip_is_unspecified", "ip.isUnspecified() -> bool", is_unspecified, Cost::One),
         member("ip_is_loopback", "ip.isLoopback() -> bool", is_loopback, Cost::One),
-        member("ip_is_link_local_multicast", "ip.isLinkLocalMulticast() -> bool", is_link_local_multicast, Cost::One),
-        member("ip_is_link_local_unicast", "ip.isLinkLocalUnicast() -> bool", is_link_local_unicast, Cost::One),
+        member(
+            "ip_is_link_local_multicast",
+            "ip.isLinkLocalMulticast() -> bool",
+            is_link_local_multicast,
+            Cost::One,
+        ),
+        member(
+            "ip_is_link_local_unicast",
+            "ip.isLinkLocalUnicast() -> bool",
+            is_link_local_unicast,
+            Cost::One,
+        ),
         member("ip_is_global_unicast", "ip.isGlobalUnicast() -> bool", is_global_unicast, Cost::One),
         global("is_ip", "isIP(string) -> bool", is_ip, Cost::Parse),
         global("ip_to_string", "string(ip) -> string", ip_to_string, Cost::One),
         global("string_to_cidr", "cidr(string) -> cidr", to_cidr, Cost::Parse),
-        member("cidr_contains_ip_string", "cidr.containsIP(string) -> bool", contains_ip, Cost::ContainsIp { parse: true }),
-        member("cidr_contains_ip_ip", "cidr.containsIP(ip) -> bool", contains_ip, Cost::ContainsIp { parse: false }),
-        member("cidr_contains_cidr_string", "cidr.containsCIDR(string) -> bool", contains_cidr, Cost::ContainsCidr { parse: true }),
-        member("cidr_contains_cidr", "cidr.containsCIDR(cidr) -> bool", contains_cidr, Cost::ContainsCidr { parse: false }),
+        member(
+            "cidr_contains_ip_string",
+            "cidr.containsIP(string) -> bool",
+            contains_ip,
+            Cost::ContainsIp { parse: true },
+        ),
+        member(
+            "cidr_contains_ip_ip",
+            "cidr.containsIP(ip) -> bool",
+            contains_ip,
+            Cost::ContainsIp { parse: false },
+        ),
+        member(
+            "cidr_contains_cidr_string",
+            "cidr.containsCIDR(string) -> bool",
+            contains_cidr,
+            Cost::ContainsCidr { parse: true },
+        ),
+        member(
+            "cidr_contains_cidr",
+            "cidr.containsCIDR(cidr) -> bool",
+            contains_cidr,
+            Cost::ContainsCidr { parse: false },
+        ),
         member("cidr_ip", "cidr.ip() -> ip", cidr_ip, Cost::One),
         member("cidr_prefix_length", "cidr.prefixLength() -> int", prefix_length, Cost::One),
         member("cidr_masked", "cidr.masked() -> cidr", masked, Cost::One),
@@ -49,7 +79,11 @@ impl Address {
 
     fn parse(text: &str) -> Result<Address, String> {
         let fail = |why: String| {
-            format!("IP Address {} parse error during conversion from string: ParseAddr({}): {why}", quoted(text), quoted(text))
+            format!(
+                "IP Address {} parse error during conversion from string: ParseAddr({}): {why}",
+                quoted(text),
+                quoted(text)
+            )
         };
         if let Some((plain, zone)) = text.split_once('%') {
             if plain.parse::<std::net::Ipv6Addr>().is_ok() && !zone.is_empty() {
@@ -132,7 +166,11 @@ impl Network {
         if !digits {
             return Err(fail(&format!("bad bits after slash: {}", quoted(bits))));
         }
-        let bits = bits.parse().ok().filter(|bits| *bits <= most).ok_or_else(|| fail("prefix length out of range"))?;
+        let bits = bits
+            .parse()
+            .ok()
+            .filter(|bits| *bits <= most)
+            .ok_or_else(|| fail("prefix length out of range"))?;
         if matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some()) {
             return Err(format!("IPv4-mapped IPv6 address {} is not allowed", quoted(text)));
         }
@@ -249,7 +287,8 @@ fn is_cidr<'a>(_: &mut Meter<'_>, args: &[Value<'a>]) -> Outcome<'a> {
 fn contains_ip<'a>(_: &mut Meter<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     let network = network(args, 0)?;
     let inner = match args.get(1) {
-        Some(Value::String(text)) => Address::parse(text).map_err(Fault::error)?,
+        // Upstream forgets the reason here.
+        Some(Value::String(text)) => Address::parse(text).map_err(|_| Fault::no_overload())?,
         _ => *address(args, 1)?,
     };
     Ok(Value::Bool(network.contains(inner.0)))

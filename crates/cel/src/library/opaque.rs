@@ -87,7 +87,10 @@ macro_rules! opaque_arg {
 }
 pub(super) use opaque_arg;
 
-pub(super) fn text<'v>(args: &'v [crate::value::Value<'_>], at: usize) -> Result<&'v str, crate::meter::Fault> {
+pub(super) fn text<'v>(
+    args: &'v [crate::value::Value<'_>],
+    at: usize,
+) -> Result<&'v str, crate::meter::Fault> {
     match args.get(at) {
         Some(crate::value::Value::String(text)) => Ok(text),
         _ => Err(crate::meter::Fault::no_overload()),

@@ -144,7 +144,7 @@ fn uint<'a>(number: Option<u64>) -> Outcome<'a> {
 }
 
 fn duration<'a>(nanos: Option<i64>) -> Outcome<'a> {
-    nanos.map(Value::Duration).ok_or(Fault::error("duration overflow"))
+    nanos.map(Value::Duration).ok_or(Fault::error("integer overflow"))
 }
 
 pub(super) fn add<'a>(meter: &mut Meter<'_>, args: &[Value<'a>]) -> Outcome<'a> {
@@ -196,7 +196,9 @@ fn multiply<'a>(_: &mut Meter<'_>, args: &[Value<'a>]) -> Outcome<'a> {
 
 fn divide<'a>(_: &mut Meter<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     match (&args[0], &args[1]) {
-        (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) => Err(Fault::error("division by zero")),
+        (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) => {
+            Err(Fault::error("division by zero"))
+        }
         (Value::Int(one), Value::Int(two)) => int(one.checked_div(*two)),
         (Value::Uint(one), Value::Uint(two)) => uint(one.checked_div(*two)),
         (Value::Double(one), Value::Double(two)) => Ok(Value::Double(one / two)),
@@ -206,7 +208,9 @@ fn divide<'a>(_: &mut Meter<'_>, args: &[Value<'a>]) -> Outcome<'a> {
 
 fn modulo<'a>(_: &mut Meter<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     match (&args[0], &args[1]) {
-        (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) => Err(Fault::error("modulus by zero")),
+        (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) => {
+            Err(Fault::error("modulus by zero"))
+        }
         (Value::Int(one), Value::Int(two)) => int(one.checked_rem(*two)),
         (Value::Uint(one), Value::Uint(two)) => uint(one.checked_rem(*two)),
         _ => Err(Fault::no_overload()),
@@ -246,7 +250,10 @@ pub(crate) fn find<'a>(container: &Value<'a>, key: &Value<'a>) -> Result<Option<
                     usize::try_from(index.ok_or_else(unsupported)?).ok()
                 }
                 other => {
-                    return Err(Fault::error(format!("unsupported index type '{}' in list", other.type_name())));
+                    return Err(Fault::error(format!(
+                        "unsupported index type '{}' in list",
+                        other.type_name()
+                    )));
                 }
             };
             index.and_then(|index| list.get(index)).transpose()

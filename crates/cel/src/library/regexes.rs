@@ -15,17 +15,22 @@ pub(super) fn table() -> Vec<Overload> {
     vec![
         member("string_find_string", "string.find(string) -> string", find, Cost::Find),
         member("string_find_all_string", "string.findAll(string) -> list(string)", find_all, Cost::Find),
-        member("string_find_all_string_int", "string.findAll(string, int) -> list(string)", find_all, Cost::Find),
+        member(
+            "string_find_all_string_int",
+            "string.findAll(string, int) -> list(string)",
+            find_all,
+            Cost::Find,
+        ),
     ]
 }
 
 /// A pattern that is computed may compile to this many bytes.
 const COMPUTED_BYTES_MAX: usize = 64 << 10;
 
-fn compile(meter: &mut Meter<'_>, pattern: &str) -> Result<Regex, String> {
+fn compile(meter: &mut Meter<'_>, pattern: &str, what: &str) -> Result<Regex, Fault> {
     // Compiling is the one thing here that costs far more than its text is long.
-    meter.work(5_000 + 50 * pattern.len() as u64).map_err(|fault| fault.to_string())?;
-    re2::compile(pattern, COMPUTED_BYTES_MAX)
+    meter.work(5_000 + 50 * pattern.len() as u64)?;
+    re2::compile(pattern, COMPUTED_BYTES_MAX).map_err(|error| Fault::error(format!("{what}{error}")))
 }
 
 fn texts<'v, 'a>(args: &'v [Value<'a>]) -> Result<(&'v Text<'a>, &'v str), Fault> {
@@ -37,19 +42,19 @@ fn texts<'v, 'a>(args: &'v [Value<'a>]) -> Result<(&'v Text<'a>, &'v str), Fault
 
 pub(super) fn matches<'a>(meter: &mut Meter<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     let (text, pattern) = texts(args)?;
-    let regex = compile(meter, pattern).map_err(Fault::error)?;
+    let regex = compile(meter, pattern, "")?;
     matches_with(&regex, text)
 }
 
 fn find<'a>(meter: &mut Meter<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     let (_, pattern) = texts(args)?;
-    let regex = compile(meter, pattern).map_err(|error| Fault::error(format!("Illegal regex: {error}")))?;
+    let regex = compile(meter, pattern, "Illegal regex: ")?;
     with(&regex, "find", meter, args)
 }
 
 fn find_all<'a>(meter: &mut Meter<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     let (_, pattern) = texts(args)?;
-    let regex = compile(meter, pattern).map_err(|error| Fault::error(format!("Illegal regex: {error}")))?;
+    let regex = compile(meter, pattern, "Illegal regex: ")?;
     with(&regex, "findAll", meter, args)
 }
 
@@ -58,7 +63,12 @@ fn matches_with<'a>(regex: &Regex, text: &str) -> Outcome<'a> {
 }
 
 /// A call of one of these functions with its pattern compiled.
-pub(crate) fn with<'a>(regex: &Regex, function: &str, meter: &mut Meter<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn with<'a>(
+    regex: &Regex,
+    function: &str,
+    meter: &mut Meter<'_>,
+    args: &[Value<'a>],
+) -> Outcome<'a> {
     let (text, _) = texts(args)?;
     meter.work(text.len() as u64 / 16)?;
     let part = |found: regex::Match<'_>| match text {

@@ -9,8 +9,18 @@ use crate::value::Value;
 pub(super) fn table() -> Vec<Overload> {
     vec![
         global("list_sets_contains_list", "sets.contains(list(T), list(T)) -> bool", contains, Cost::Sets(1)),
-        global("list_sets_equivalent_list", "sets.equivalent(list(T), list(T)) -> bool", equivalent, Cost::Sets(2)),
-        global("list_sets_intersects_list", "sets.intersects(list(T), list(T)) -> bool", intersects, Cost::Sets(1)),
+        global(
+            "list_sets_equivalent_list",
+            "sets.equivalent(list(T), list(T)) -> bool",
+            equivalent,
+            Cost::Sets(2),
+        ),
+        global(
+            "list_sets_intersects_list",
+            "sets.intersects(list(T), list(T)) -> bool",
+            intersects,
+            Cost::Sets(1),
+        ),
     ]
 }
 

@@ -15,13 +15,33 @@ pub(super) fn table() -> Vec<Overload> {
         member("timestamp_to_month", "timestamp.getMonth() -> int", month, Cost::One),
         member("timestamp_to_month_with_tz", "timestamp.getMonth(string) -> int", month, Cost::One),
         member("timestamp_to_day_of_year", "timestamp.getDayOfYear() -> int", day_of_year, Cost::One),
-        member("timestamp_to_day_of_year_with_tz", "timestamp.getDayOfYear(string) -> int", day_of_year, Cost::One),
+        member(
+            "timestamp_to_day_of_year_with_tz",
+            "timestamp.getDayOfYear(string) -> int",
+            day_of_year,
+            Cost::One,
+        ),
         member("timestamp_to_day_of_month", "timestamp.getDayOfMonth() -> int", day_of_month, Cost::One),
-        member("timestamp_to_day_of_month_with_tz", "timestamp.getDayOfMonth(string) -> int", day_of_month, Cost::One),
+        member(
+            "timestamp_to_day_of_month_with_tz",
+            "timestamp.getDayOfMonth(string) -> int",
+            day_of_month,
+            Cost::One,
+        ),
         member("timestamp_to_day_of_month_1_based", "timestamp.getDate() -> int", date, Cost::One),
-        member("timestamp_to_day_of_month_1_based_with_tz", "timestamp.getDate(string) -> int", date, Cost::One),
+        member(
+            "timestamp_to_day_of_month_1_based_with_tz",
+            "timestamp.getDate(string) -> int",
+            date,
+            Cost::One,
+        ),
         member("timestamp_to_day_of_week", "timestamp.getDayOfWeek() -> int", weekday, Cost::One),
-        member("timestamp_to_day_of_week_with_tz", "timestamp.getDayOfWeek(string) -> int", weekday, Cost::One),
+        member(
+            "timestamp_to_day_of_week_with_tz",
+            "timestamp.getDayOfWeek(string) -> int",
+            weekday,
+            Cost::One,
+        ),
         member("timestamp_to_hours", "timestamp.getHours() -> int", hours, Cost::One),
         member("timestamp_to_hours_with_tz", "timestamp.getHours(string) -> int", hours, Cost::One),
         member("duration_to_hours", "duration.getHours() -> int", hours, Cost::One),
@@ -32,7 +52,12 @@ pub(super) fn table() -> Vec<Overload> {
         member("timestamp_to_seconds_tz", "timestamp.getSeconds(string) -> int", seconds, Cost::One),
         member("duration_to_seconds", "duration.getSeconds() -> int", seconds, Cost::One),
         member("timestamp_to_milliseconds", "timestamp.getMilliseconds() -> int", milliseconds, Cost::One),
-        member("timestamp_to_milliseconds_with_tz", "timestamp.getMilliseconds(string) -> int", milliseconds, Cost::One),
+        member(
+            "timestamp_to_milliseconds_with_tz",
+            "timestamp.getMilliseconds(string) -> int",
+            milliseconds,
+            Cost::One,
+        ),
         member("duration_to_milliseconds", "duration.getMilliseconds() -> int", milliseconds, Cost::One),
     ]
 }
@@ -52,9 +77,9 @@ fn offset(meter: &mut Meter<'_>, zone: &str, seconds: i64) -> Result<i64, Fault>
     if let Some((hours, minutes)) = zone.split_once(':') {
         let number = |text: &str| {
             // Nobody lives further off; a wilder number would leave the calendar.
-            text.parse::<i64>().map(|number| number.clamp(-99, 99)).map_err(|_| {
-                Fault::error(format!("strconv.Atoi: parsing \"{text}\": invalid syntax"))
-            })
+            text.parse::<i64>()
+                .map(|number| number.clamp(-99, 99))
+                .map_err(|_| Fault::error(format!("strconv.Atoi: parsing \"{text}\": invalid syntax")))
         };
         let (hours, minutes) = (number(hours)?, number(minutes)?);
         let minutes = if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes };

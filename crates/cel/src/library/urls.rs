@@ -117,7 +117,8 @@ fn split_scheme(text: &str) -> Result<(&str, &str), String> {
 
 fn parse_host(scheme: &str, host: &str) -> Result<String, String> {
     let port_fine = |port: &str| {
-        port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
+        port.is_empty()
+            || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
     };
     let bad_port = |port: &str| format!("invalid port {port:?} after host");
     match host.rfind('[') {
@@ -162,7 +163,11 @@ fn unescape(text: &str, host: bool) -> Result<String, String> {
             at += 3;
             continue;
         }
-        if host && byte.is_ascii() && !byte.is_ascii_alphanumeric() && !b"-_.~!$&'()*+,;=:[]<>\"".contains(byte) {
+        if host
+            && byte.is_ascii()
+            && !byte.is_ascii_alphanumeric()
+            && !b"-_.~!$&'()*+,;=:[]<>\"".contains(byte)
+        {
             return Err(format!("invalid character {:?} in host name", char::from(*byte).to_string()));
         }
         out.push(*byte);
@@ -243,6 +248,7 @@ fn query<'a>(meter: &mut Meter<'_>, args: &[Value<'a>]) -> Outcome<'a> {
             values.entry(key).or_default().push(Value::text(value));
         }
     }
-    let entries = values.into_iter().map(|(key, values)| (Key::String(Text::Shared(key.into())), Value::list(values)));
+    let entries =
+        values.into_iter().map(|(key, values)| (Key::String(Text::Shared(key.into())), Value::list(values)));
     Ok(Value::map(entries.collect()))
 }

@@ -19,7 +19,10 @@ fn literals() {
         ("true && !false", "true"),
         ("null", "null"),
         (r#""a\tb\"\u00e9\x41\101""#, r#""a\tb\"éAA""#),
-        (r"'it''s'", "compile: ERROR: <input>:1:5: Syntax error: extraneous input ''s'' expecting <EOF>\n | 'it''s'\n | ....^"),
+        (
+            r"'it''s'",
+            "compile: ERROR: <input>:1:5: Syntax error: extraneous input ''s'' expecting <EOF>\n | 'it''s'\n | ....^",
+        ),
         (r#"r'\d\n'"#, r#""\\d\\n""#),
         ("'''a\n'b\"'''", r#""a\n'b\"""#),
         (r#"b'\xff\101é'"#, "b\"\u{fffd}Aé\""),
@@ -46,7 +49,10 @@ fn operators_and_precedence() {
         ("1 < 2 == true", "true"),
         ("true ? 1 : 2", "1"),
         ("false ? 1 : true ? 2 : 3", "2"),
-        ("1 + 1u", "compile: ERROR: <input>:1:3: found no matching overload for '_+_' applied to '(int, uint)'\n | 1 + 1u\n | ..^"),
+        (
+            "1 + 1u",
+            "compile: ERROR: <input>:1:3: found no matching overload for '_+_' applied to '(int, uint)'\n | 1 + 1u\n | ..^",
+        ),
         ("'a' + 'b'", r#""ab""#),
         ("b'a' + b'b'", r#"b"ab""#),
         ("[1] + [2, 3]", "[1, 2, 3]"),
@@ -77,8 +83,11 @@ fn numbers_do_not_wrap() {
         ("1u / 0u", "error: division by zero"),
         ("1.0 / 0.0", "inf"),
         ("int(1e19)", "compile: integer overflow"),
-        ("duration('9000000h')", "compile: ERROR: <input>:1:10: invalid duration argument\n | duration('9000000h')\n | .........^"),
-        ("duration('2000000h') + duration('2000000h')", "error: duration overflow"),
+        (
+            "duration('9000000h')",
+            "compile: ERROR: <input>:1:10: invalid duration argument\n | duration('9000000h')\n | .........^",
+        ),
+        ("duration('2000000h') + duration('2000000h')", "error: integer overflow"),
         ("timestamp('9999-12-31T23:59:59Z') + duration('1s')", "error: timestamp overflow"),
     ]);
 }
@@ -109,51 +118,61 @@ fn comparisons_cross_numeric_types() {
 #[test]
 fn logic_absorbs_errors() {
     let document = json!({"a": 1, "list": [1, 0, 2]});
-    check_rows_on(&document, &[
-        ("x.missing == 1 || true", "true"),
-        ("true || x.missing == 1", "true"),
-        ("x.missing == 1 && false", "false"),
-        ("x.missing == 1 && true", "error: no such key: missing"),
-        ("x.missing == 1 || false", "error: no such key: missing"),
-        ("false || x.missing == 1 || true", "true"),
-        ("x.a && true", "error: no such overload"),
-        ("x.a || true", "true"),
-        ("(x.missing == 1) ? 1 : 2", "error: no such key: missing"),
-        ("true ? 1 : x.missing", "1"),
-        ("x.list.all(i, 10 / i > 0)", "error: division by zero"),
-        ("x.list.all(i, 10 / i > 5)", "false"),
-        ("x.list.exists(i, 10 / i == 5)", "true"),
-        ("x.list.exists(i, 10 / i == 7)", "error: division by zero"),
-        ("x.list.exists_one(i, 10 / i == 5)", "error: division by zero"),
-        ("x.list.map(i, 10 / i)", "error: division by zero"),
-        ("x.list.filter(i, 10 / i > 1)", "error: division by zero"),
-        ("x.a ? 1 : 2", "error: no such overload"),
-    ]);
+    check_rows_on(
+        &document,
+        &[
+            ("x.missing == 1 || true", "true"),
+            ("true || x.missing == 1", "true"),
+            ("x.missing == 1 && false", "false"),
+            ("x.missing == 1 && true", "error: no such key: missing"),
+            ("x.missing == 1 || false", "error: no such key: missing"),
+            ("false || x.missing == 1 || true", "true"),
+            ("x.a && true", "error: no such overload"),
+            ("x.a || true", "true"),
+            ("(x.missing == 1) ? 1 : 2", "error: no such key: missing"),
+            ("true ? 1 : x.missing", "1"),
+            ("x.list.all(i, 10 / i > 0)", "error: division by zero"),
+            ("x.list.all(i, 10 / i > 5)", "false"),
+            ("x.list.exists(i, 10 / i == 5)", "true"),
+            ("x.list.exists(i, 10 / i == 7)", "error: division by zero"),
+            ("x.list.exists_one(i, 10 / i == 5)", "error: division by zero"),
+            ("x.list.map(i, 10 / i)", "error: division by zero"),
+            ("x.list.filter(i, 10 / i > 1)", "error: division by zero"),
+            ("x.a ? 1 : 2", "error: no such overload"),
+        ],
+    );
 }
 
 #[test]
 fn access_to_members_and_elements() {
-    let document = json!({"a": {"b": [1, {"c": null}]}, "in-x": "y", "n": (Json::Float(1.5)), "e": "", "z": 0});
-    check_rows_on(&document, &[
-        ("x.a.b[0]", "1"),
-        ("x.a.b[1].c", "null"),
-        ("x['in-x']", r#""y""#),
-        ("x.n", "1.5"),
-        ("x.q", "error: no such key: q"),
-        ("x.a.b[2]", "error: index out of bounds: 2"),
-        ("x.a.b[-1]", "error: index out of bounds: -1"),
-        ("x.a.b['k']", "error: unsupported index type 'string' in list"),
-        ("x.a.b[dyn(0.0)] == 1 && x.a.b[dyn(0u)] == 1", "true"),
-        ("x.n.q", "error: no such overload"),
-        ("has(x.a.b) && !has(x.q) && has(x.e) && has(x.z)", "true"),
-        ("has(x.a.q)", "false"),
-        ("has(x.q.r)", "error: no such key: q"),
-        ("'a' in x && !('q' in x)", "true"),
-        ("x.a.b.size() + size(x) + size('héllo') + size(b'abc')", "15"),
-        ("{1: 'a', true: 'b'}[dyn(1.0)]", "compile: ERROR: <input>:1:10: expected type 'int' but found 'bool'\n | {1: 'a', true: 'b'}[dyn(1.0)]\n | .........^"),
-        ("{1: 'a'}[dyn(1.0)] + {2u: 'b'}[dyn(2)]", r#""ab""#),
-        ("{'a': 1}.b", "error: no such key: b"),
-    ]);
+    let document =
+        json!({"a": {"b": [1, {"c": null}]}, "in-x": "y", "n": (Json::Float(1.5)), "e": "", "z": 0});
+    check_rows_on(
+        &document,
+        &[
+            ("x.a.b[0]", "1"),
+            ("x.a.b[1].c", "null"),
+            ("x['in-x']", r#""y""#),
+            ("x.n", "1.5"),
+            ("x.q", "error: no such key: q"),
+            ("x.a.b[2]", "error: index out of bounds: 2"),
+            ("x.a.b[-1]", "error: index out of bounds: -1"),
+            ("x.a.b['k']", "error: unsupported index type 'string' in list"),
+            ("x.a.b[dyn(0.0)] == 1 && x.a.b[dyn(0u)] == 1", "true"),
+            ("x.n.q", "error: no such key: q"),
+            ("has(x.a.b) && !has(x.q) && has(x.e) && has(x.z)", "true"),
+            ("has(x.a.q)", "false"),
+            ("has(x.q.r)", "error: no such key: q"),
+            ("'a' in x && !('q' in x)", "true"),
+            ("x.a.b.size() + size(x) + size('héllo') + size(b'abc')", "15"),
+            (
+                "{1: 'a', true: 'b'}[dyn(1.0)]",
+                "compile: ERROR: <input>:1:10: expected type 'int' but found 'bool'\n | {1: 'a', true: 'b'}[dyn(1.0)]\n | .........^",
+            ),
+            ("{1: 'a'}[dyn(1.0)] + {2u: 'b'}[dyn(2)]", r#""ab""#),
+            ("{'a': 1}.b", "error: no such key: b"),
+        ],
+    );
 }
 
 #[test]
@@ -164,7 +183,7 @@ fn loops() {
         ("[].all(i, false)", "true"),
         ("[1, 2, 3].exists(i, i == 2)", "true"),
         ("[].exists(i, true)", "false"),
-        ("[1, 2, 2].exists_one(i, i == 1) && ![1, 2, 2].existsOne(i, i == 2)", "true"),
+        ("[1, 2, 2].exists_one(i, i == 1) && ![1, 2, 2].exists_one(i, i == 2)", "true"),
         ("[1, 2, 3].map(i, i * 2)", "[2, 4, 6]"),
         ("[1, 2, 3].map(i, i > 1, i * 2)", "[4, 6]"),
         ("[1, 2, 3].filter(i, i != 2)", "[1, 3]"),
@@ -193,35 +212,44 @@ fn loops() {
 #[test]
 fn optionals() {
     let document = json!({"a": {"b": 1}, "l": [7], "n": null});
-    check_rows_on(&document, &[
-        ("x.?a.?b", "some(1)"),
-        ("x.?a.b", "some(1)"),
-        ("x.?q.b.c", "none"),
-        ("x.?q.orValue('d')", r#""d""#),
-        ("x.?a.?b.orValue(2)", "1"),
-        ("x.l[?0].orValue(1) + x.l[?5].orValue(1)", "8"),
-        ("x[?'q'].hasValue()", "false"),
-        ("x.?q.or(x.?a.b).value()", "1"),
-        ("x.?q.value()", "error: optional.none() dereference"),
-        ("optional.of(1).optMap(i, i + 1)", "some(2)"),
-        ("optional.none().optMap(i, i)", "none"),
-        ("x.?a.optFlatMap(a, a.?b)", "some(1)"),
-        ("x.?a.optFlatMap(a, a.?c)", "none"),
-        ("optional.ofNonZeroValue(0)", "none"),
-        ("optional.ofNonZeroValue('a')", r#"some("a")"#),
-        ("[dyn(1), ?x.?q, ?x.?a.b]", "[1, 1]"),
-        ("{'k': dyn(1), ?'m': x.?q, ?'n': x.?a.b}", r#"{"k": 1, "n": 1}"#),
-        ("optional.of(1) == optional.of(1) && optional.none() != optional.of(dyn(1))", "true"),
-        ("has(x.?a.b) && !has(x.?q.b)", "true"),
-        ("has(x.?a)", "compile: ERROR: <input>:1:6: invalid argument to has() macro\n | has(x.?a)\n | .....^"),
-        ("[1, 2].first().value() + [1, 2].last().value()", "3"),
-        ("[].first()", "none"),
-        ("[optional.of(1), optional.none()].unwrapOpt()", "[1]"),
-        ("optional.unwrap([optional.of(1)])", "[1]"),
-        ("x.?l[0]", "some(7)"),
-        ("x.?l[?3].orValue(9)", "9"),
-        ("[1, ?2]", "compile: ERROR: <input>:1:6: expected type 'optional_type(int)' but found 'int'\n | [1, ?2]\n | .....^"),
-    ]);
+    check_rows_on(
+        &document,
+        &[
+            ("x.?a.?b", "some(1)"),
+            ("x.?a.b", "some(1)"),
+            ("x.?q.b.c", "none"),
+            ("x.?q.orValue('d')", r#""d""#),
+            ("x.?a.?b.orValue(2)", "1"),
+            ("x.l[?0].orValue(1) + x.l[?5].orValue(1)", "8"),
+            ("x[?'q'].hasValue()", "false"),
+            ("x.?q.or(x.?a.b).value()", "1"),
+            ("x.?q.value()", "error: optional.none() dereference"),
+            ("optional.of(1).optMap(i, i + 1)", "some(2)"),
+            ("optional.none().optMap(i, i)", "none"),
+            ("x.?a.optFlatMap(a, a.?b)", "some(1)"),
+            ("x.?a.optFlatMap(a, a.?c)", "none"),
+            ("optional.ofNonZeroValue(0)", "none"),
+            ("optional.ofNonZeroValue('a')", r#"some("a")"#),
+            ("[dyn(1), ?x.?q, ?x.?a.b]", "[1, 1]"),
+            ("{'k': dyn(1), ?'m': x.?q, ?'n': x.?a.b}", r#"{"k": 1, "n": 1}"#),
+            ("optional.of(1) == optional.of(1) && optional.none() != optional.of(dyn(1))", "true"),
+            ("has(x.?a.b) && !has(x.?q.b)", "true"),
+            (
+                "has(x.?a)",
+                "compile: ERROR: <input>:1:6: invalid argument to has() macro\n | has(x.?a)\n | .....^",
+            ),
+            ("[1, 2].first().value() + [1, 2].last().value()", "3"),
+            ("[].first()", "none"),
+            ("[optional.of(1), optional.none()].unwrapOpt()", "[1]"),
+            ("optional.unwrap([optional.of(1)])", "[1]"),
+            ("x.?l[0]", "some(7)"),
+            ("x.?l[?3].orValue(9)", "9"),
+            (
+                "[1, ?2]",
+                "compile: ERROR: <input>:1:6: expected type 'optional_type(int)' but found 'int'\n | [1, ?2]\n | .....^",
+            ),
+        ],
+    );
 }
 
 #[test]
@@ -274,6 +302,9 @@ fn times() {
         ("timestamp('2009-02-13T23:31:30Z') - timestamp('2009-02-13T23:31:00Z')", "duration(30s)"),
         ("timestamp('2009-02-13T23:31:30Z') - duration('30s')", "timestamp(2009-02-13T23:31:00Z)"),
         ("timestamp('2009-02-13T23:31:30+01:00')", "timestamp(2009-02-13T23:31:30+01:00)"),
-        ("timestamp('nope')", "compile: ERROR: <input>:1:11: invalid timestamp argument\n | timestamp('nope')\n | ..........^"),
+        (
+            "timestamp('nope')",
+            "compile: ERROR: <input>:1:11: invalid timestamp argument\n | timestamp('nope')\n | ..........^",
+        ),
     ]);
 }

@@ -1,5 +1,6 @@
 //! Rows of data: expression and bindings, and what comes out. Expectations are facts of cel-go and Kubernetes.
 
+mod cost_rows;
 mod costs;
 mod errors;
 mod language;
@@ -55,7 +56,8 @@ pub(crate) fn show(value: &Value<'_>) -> String {
             format!("[{}]", items.join(", "))
         }
         Value::Map(map) => {
-            let entry = |key: &Value<'_>| format!("{}: {}", show(key), show(&map.find(key).unwrap().unwrap()));
+            let entry =
+                |key: &Value<'_>| format!("{}: {}", show(key), show(&map.find(key).unwrap().unwrap()));
             let entries: Vec<String> = map.keys().iter().map(entry).collect();
             format!("{{{}}}", entries.join(", "))
         }
