@@ -362,7 +362,7 @@ impl<'e> Estimator<'e> {
                 None => inside(estimator),
             }
         });
-        let body = body.unwrap_or_else(|| Known { cost: Range::ONE, ..first });
+        let body = body.unwrap_or(Known { cost: Range::ONE, ..first });
         let (init, each, result) = match fold.kind {
             // Test the accumulator, then combine it with the body.
             FoldKind::All => (0, Range { min: 3, max: body.cost.max.saturating_add(3) }, 1),

@@ -14,7 +14,6 @@ use crate::meter::{Budget, Meter};
 use crate::overload::Overload;
 use crate::program::Program;
 use crate::re2;
-use crate::validate::REGEX_BYTES_MAX;
 use crate::value::{Key, Text, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,11 +101,6 @@ pub(crate) struct FoldNode {
     pub body: Option<NodeId>,
 }
 
-/// Sizes tried for a compiled pattern, to know about how much memory it takes.
-const REGEX_BYTES_STEPS: [usize; 3] = [16 << 10, 128 << 10, REGEX_BYTES_MAX];
-/// What all patterns of one expression may take.
-const REGEXES_BYTES_MAX: usize = 4 << 20;
-
 pub(crate) fn plan(ast: &Ast, checked: &Checked, estimate: Range) -> Result<Program, String> {
     let mut planner = Planner {
         ast,
@@ -116,7 +110,7 @@ pub(crate) fn plan(ast: &Ast, checked: &Checked, estimate: Range) -> Result<Prog
         depth: 0,
         depth_max: 0,
         variables: BTreeSet::new(),
-        regex_bytes: 0,
+        regexes: re2::Allowance::default(),
     };
     let root = planner.plan(ast.root)?;
     planner.nodes.shrink_to_fit();
@@ -127,7 +121,7 @@ pub(crate) fn plan(ast: &Ast, checked: &Checked, estimate: Range) -> Result<Prog
         result: checked.types[ast.root.index()].clone(),
         estimate,
         variables: planner.variables.into_iter().collect(),
-        memory_bytes: size_of::<Program>() + nodes_bytes + planner.regex_bytes,
+        memory_bytes: size_of::<Program>() + nodes_bytes + planner.regexes.used(),
         nodes: planner.nodes,
     })
 }
@@ -135,7 +129,9 @@ pub(crate) fn plan(ast: &Ast, checked: &Checked, estimate: Range) -> Result<Prog
 fn node_bytes(node: &Node) -> usize {
     let more = match node {
         Node::Const(Value::String(text)) => text.len() + 16,
-        Node::Const(value) => value.size() as usize * size_of::<Value<'_>>(),
+        Node::Const(Value::List(list)) => list.len() * size_of::<Value<'_>>(),
+        Node::Const(Value::Map(map)) => map.len() * 2 * size_of::<Value<'_>>(),
+        Node::Const(Value::Bytes(bytes)) => bytes.len(),
         Node::And(ids) | Node::Or(ids) => ids.len() * 4,
         Node::Call { overloads, args } => overloads.len() * 8 + args.len() * 4,
         Node::Regex { args, .. } => args.len() * 4 + size_of::<Regex>(),
@@ -156,7 +152,7 @@ struct Planner<'p> {
     depth: u32,
     depth_max: u32,
     variables: BTreeSet<u32>,
-    regex_bytes: usize,
+    regexes: re2::Allowance,
 }
 
 impl Planner<'_> {
@@ -353,20 +349,14 @@ impl Planner<'_> {
 
     fn pattern(&mut self, id: NodeId) -> Result<Option<Box<Regex>>, String> {
         let Some(Value::String(pattern)) = self.constant(id) else { return Ok(None) };
-        let mut problem = String::new();
-        for bytes in REGEX_BYTES_STEPS {
-            match re2::compile(pattern, bytes) {
-                Ok(regex) => {
-                    self.regex_bytes += bytes;
-                    if self.regex_bytes > REGEXES_BYTES_MAX {
-                        return Err("the patterns of the expression are too large together".into());
-                    }
-                    return Ok(Some(Box::new(regex)));
-                }
-                Err(error) => problem = error,
+        let pattern = pattern.to_string();
+        match self.regexes.compile(&pattern) {
+            Ok(regex) => Ok(Some(Box::new(regex))),
+            Err(re2::Problem::Pattern(problem)) => Err(problem),
+            Err(re2::Problem::Exhausted) => {
+                Err("the patterns of the expression are too large together".into())
             }
         }
-        Err(problem)
     }
 }
 

@@ -8,6 +8,8 @@ use regex::{Regex, RegexBuilder};
 /// What matching may cache per pattern.
 const DFA_BYTES_MAX: usize = 256 << 10;
 
+const TOO_LARGE: &str = "expression too large";
+
 /// Go refuses larger repetition counts.
 const REPEAT_MAX: u32 = 1000;
 
@@ -16,9 +18,53 @@ pub fn compile(pattern: &str, bytes_max: usize) -> Result<Regex, String> {
     let translated = translate(pattern)?;
     let built = RegexBuilder::new(&translated).size_limit(bytes_max).dfa_size_limit(DFA_BYTES_MAX).build();
     built.map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => "expression too large".into(),
+        regex::Error::CompiledTooBig(_) => TOO_LARGE.into(),
         error => problem(&error.to_string()),
     })
+}
+
+/// What the patterns of one expression may take together.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    bytes_left: usize,
+}
+
+/// Why a pattern is not compiled.
+#[derive(Debug)]
+pub(crate) enum Problem {
+    Pattern(String),
+    /// There were too many before it.
+    Exhausted,
+}
+
+/// Sizes tried for one compiled pattern, to know about how much it takes; the last is the limit.
+const BYTES_STEPS: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
+const ALLOWANCE: usize = 4 << 20;
+
+impl Default for Allowance {
+    fn default() -> Allowance {
+        Allowance { bytes_left: ALLOWANCE }
+    }
+}
+
+impl Allowance {
+    pub(crate) fn used(&self) -> usize {
+        ALLOWANCE - self.bytes_left
+    }
+
+    pub(crate) fn compile(&mut self, pattern: &str) -> Result<Regex, Problem> {
+        let mut problem = String::new();
+        for bytes in BYTES_STEPS {
+            // Trying costs too, whether it succeeds or not.
+            self.bytes_left = self.bytes_left.checked_sub(bytes).ok_or(Problem::Exhausted)?;
+            match compile(pattern, bytes) {
+                Ok(regex) => return Ok(regex),
+                Err(error) if error != TOO_LARGE => return Err(Problem::Pattern(error)),
+                Err(error) => problem = error,
+            }
+        }
+        Err(Problem::Pattern(problem))
+    }
 }
 
 /// The last line of a syntax error carries the reason; the lines before it draw a picture.

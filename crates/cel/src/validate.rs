@@ -8,12 +8,10 @@ use crate::source::CompileErrors;
 use crate::time;
 use crate::types::Type;
 
-/// Patterns written in expressions may compile to this many bytes.
-pub(crate) const REGEX_BYTES_MAX: usize = 1 << 20;
-
 pub(crate) fn validate(ast: &Ast, checked: &Checked, source: &str) -> Result<(), CompileErrors> {
     let mut errors = CompileErrors::new(source);
     let exempt = inside_format(ast);
+    let mut regexes = re2::Allowance::default();
     for (at, expr) in ast.exprs.iter().enumerate() {
         match &expr.kind {
             ExprKind::Call { target: None, function, args } if args.len() == 1 => {
@@ -32,7 +30,9 @@ pub(crate) fn validate(ast: &Ast, checked: &Checked, source: &str) -> Result<(),
             ExprKind::Call { target: Some(_), function, args }
                 if function == "matches" && args.len() == 1 =>
             {
-                if string(ast, args[0]).is_some_and(|text| re2::compile(text, REGEX_BYTES_MAX).is_err()) {
+                // What is too much together is reported by the planner.
+                let pattern = string(ast, args[0]).map(|pattern| regexes.compile(pattern));
+                if let Some(Err(re2::Problem::Pattern(_))) = pattern {
                     errors.add(ast.position(args[0]), "invalid matches argument");
                 }
             }

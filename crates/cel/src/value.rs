@@ -292,8 +292,8 @@ impl<'a> Value<'a> {
             Value::Bytes(bytes) => bytes.is_empty(),
             Value::Duration(nanos) => *nanos == 0,
             Value::Timestamp(timestamp) => timestamp.is_zero(),
-            Value::List(list) => list.len() == 0,
-            Value::Map(map) => map.len() == 0,
+            Value::List(list) => list.is_empty(),
+            Value::Map(map) => map.is_empty(),
             Value::Optional(inner) => inner.is_none(),
             Value::Type(_) | Value::Opaque(_) => false,
         }

@@ -33,6 +33,7 @@ targets! {
     merge_patch make,
     strategic_merge_patch make,
     jsonpath,
+    cel make,
     quantity,
     structural_schema make,
     definition make,

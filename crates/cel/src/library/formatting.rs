@@ -31,9 +31,9 @@ pub(crate) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
             out.push(Piece::Text(&rest[..at]));
         }
         let clause = &rest[at + 1..];
-        if clause.starts_with('%') {
+        if let Some(after) = clause.strip_prefix('%') {
             out.push(Piece::Text("%"));
-            rest = &clause[1..];
+            rest = after;
             continue;
         }
         if clause.is_empty() {
