@@ -13,9 +13,9 @@ pub type Outcome<'a> = Result<Value<'a>, Fault>;
 
 /// Upstream's limit for one call.
 pub const CALL_COST_MAX: u64 = 1_000_000;
-/// Work for each unit of cost allowed, and some to begin with.
-const WORK_PER_COST: u64 = 40;
-const WORK_BASE: u64 = 10_000_000;
+/// Work for each unit of cost allowed, and some to begin with. A unit is some 50 ns.
+const WORK_PER_COST: u64 = 10;
+const WORK_BASE: u64 = 5_000_000;
 /// What one evaluation may allocate over its life.
 const BYTES_MAX: usize = 64 << 20;
 /// The interrupt is looked at this often, in units of work.

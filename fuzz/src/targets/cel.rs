@@ -33,14 +33,14 @@ fn expression(depth: usize, random: &mut Random) -> String {
     }
     let mut below = |random: &mut Random| expression(depth - 1, random);
     match random.below(12) {
-        0 => format!("({} ? {} : {})", below(random), below(random), below(random)),
+        0 => format!("(dyn({}) ? dyn({}) : dyn({}))", below(random), below(random), below(random)),
         1 | 2 => {
             let operator = *random.pick(&["+", "-", "*", "/", "%", "==", "!=", "<", ">=", "in", "&&", "||"]);
             format!("dyn({}) {operator} dyn({})", below(random), below(random))
         }
         3 | 4 => {
             let fold = *random.pick(&["all", "exists", "exists_one", "map", "filter", "sortBy"]);
-            format!("{}.{fold}(i, dyn({}))", below(random), below(random))
+            format!("dyn({}).{fold}(i, dyn({}))", below(random), below(random))
         }
         5 => {
             let fold = *random.pick(&["all", "exists", "transformList", "transformMap", "transformMapEntry"]);
@@ -67,7 +67,7 @@ fn expression(depth: usize, random: &mut Random) -> String {
             ]);
             format!("{function}(dyn({}))", below(random))
         }
-        10 => format!("[{}, dyn({})][{}]", below(random), below(random), below(random)),
+        10 => format!("[dyn({}), dyn({})][dyn({})]", below(random), below(random), below(random)),
         _ => format!("optional.of({}).optMap(i, {})", below(random), below(random)),
     }
 }

@@ -81,7 +81,7 @@ fn byte_of(text: &str, index: i64) -> Option<usize> {
 
 fn char_at<'a>(meter: &mut Meter<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     let (text, index) = (text(args, 0)?, int(args, 1)?);
-    meter.work(text.len() as u64 / 64)?;
+    meter.work(text.len() as u64 / 16)?;
     let start = byte_of(text, index).ok_or_else(|| out_of_range(index))?;
     let len = text[start..].chars().next().map_or(0, char::len_utf8);
     Ok(part(text, start..start + len))
@@ -193,7 +193,8 @@ fn split<'a>(meter: &mut Meter<'_>, args: &[Value<'a>]) -> Outcome<'a> {
 
 fn substring<'a>(meter: &mut Meter<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     let (text, start) = (text(args, 0)?, int(args, 1)?);
-    meter.allocate(text.len() / 4)?;
+    meter.allocate(text.len())?;
+    meter.work(text.len() as u64 / 16)?;
     let end = if args.len() > 2 { Some(int(args, 2)?) } else { None };
     if let Some(end) = end.filter(|end| start > *end) {
         return Err(Fault::error(format!("invalid substring range. start: {start}, end: {end}")));
