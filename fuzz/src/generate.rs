@@ -118,7 +118,8 @@ pub fn of_schema(node: NodeRef<'_>, words: &[&str], depth: usize, random: &mut R
     }
 }
 
-const SCHEMA_NAMES: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status", "a", "b", "x-y"];
+/// What members are called in schemas and the objects to go with them.
+pub const SCHEMA_NAMES: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status", "a", "b", "x-y"];
 const SCHEMA_KEYWORDS: &[&str] = &[
     "items",
     "properties",
@@ -152,6 +153,8 @@ const SCHEMA_KEYWORDS: &[&str] = &[
     "x-kubernetes-validations",
 ];
 
+const PATTERNS: &[&str] = &["^a", "(", "[", "[a-", "[^", "[\\d-", "{", "a{9}", "(a*)*$", "\\", "\\d", "\\Q"];
+
 /// An `openAPIV3Schema` that is structural more often than not.
 pub fn structural_schema(depth: usize, random: &mut Random) -> Value {
     let mut schema = Object::new();
@@ -168,14 +171,16 @@ pub fn structural_schema(depth: usize, random: &mut Random) -> Value {
             _ if random.one_in(16) => json(SCHEMA_NAMES, 2, random),
             "items" | "not" | "additionalProperties" if depth > 0 => below(random),
             "allOf" | "anyOf" | "oneOf" if depth > 0 => {
-                Value::Array((0..random.below(3)).map(|_| value_checks(random)).collect())
+                let part =
+                    |random: &mut Random| if random.one_in(8) { below(random) } else { value_checks(random) };
+                Value::Array((0..random.below(3)).map(|_| part(random)).collect())
             }
             "properties" if depth > 0 => {
                 let members =
                     (0..random.below(4)).map(|_| (SmolStr::new(random.pick(SCHEMA_NAMES)), below(random)));
                 Value::Object(members.collect())
             }
-            "pattern" => Value::from(*random.pick(&["^a", "(", "[a-", "a{9}", "(a*)*$", "\\d", "\\Q", "[^"])),
+            "pattern" => Value::from(*random.pick(PATTERNS)),
             "format" => {
                 Value::from(*random.pick(&["date-time", "uri", "duration", "mac", "isbn", "email", "byte"]))
             }
@@ -196,6 +201,7 @@ pub fn structural_schema(depth: usize, random: &mut Random) -> Value {
             _ if keyword.starts_with("x-kubernetes") || matches!(keyword, "nullable" | "uniqueItems") => {
                 Value::Bool(true)
             }
+            _ if random.one_in(4) => scalar(SCHEMA_NAMES, random),
             _ => Value::Int(*random.pick(&[0, 1, 3, 100])),
         };
         schema.insert(keyword, value);

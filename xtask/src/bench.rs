@@ -27,11 +27,15 @@ pub(crate) struct BenchArguments {
 const UPSTREAM: &str = "--upstream";
 
 pub(crate) fn run(mut arguments: BenchArguments) -> anyhow::Result<()> {
+    if arguments.arguments.iter().any(|argument| matches!(argument.as_str(), "--help" | "-h")) {
+        let mut help = cargo();
+        help.args(["run", "--quiet", "--package", "polder-bench", "--", "--help"]);
+        return succeed(help);
+    }
     let given = arguments.arguments.len();
     arguments.arguments.retain(|argument| argument != UPSTREAM);
     arguments.upstream |= arguments.arguments.len() < given;
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
+    let mut build = cargo();
     // Both in one build, so that they share their dependencies.
     build.args(["build", "--package", "polder", "--package", "polder-bench"]);
     build.args(["--profile", &arguments.profile]);
@@ -46,6 +50,10 @@ pub(crate) fn run(mut arguments: BenchArguments) -> anyhow::Result<()> {
     }
     bench.args(&arguments.arguments);
     succeed(bench)
+}
+
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 fn succeed(mut command: Command) -> anyhow::Result<()> {

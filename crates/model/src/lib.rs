@@ -1,10 +1,11 @@
-//! The words everything else is written in: names, JSON values, field paths, selectors, quantities and the
-//! Kubernetes `Status`.
+//! The words everything else is written in: names, JSON values, field paths, selectors, quantities, the
+//! Kubernetes `Status`, and the queue in which planes take turns.
 //!
 //! Pure: no async, no clock, no randomness, no I/O. Nothing here knows where objects are kept or how they are
 //! served, so that every rule can be tested with plain values.
 
 pub mod field;
+pub mod lanes;
 pub mod names;
 pub mod quantity;
 pub mod selector;
@@ -12,6 +13,7 @@ pub mod status;
 pub mod value;
 
 pub use field::{FieldError, FieldErrorKind, FieldPath};
+pub use lanes::Lanes;
 pub use names::{
     GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource, PlaneId, PlaneName,
 };

@@ -211,7 +211,8 @@ const LABEL_VALUE: &str = "a valid label must be an empty string or consist of a
      '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex \
      used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-fn is_dns_label(text: &str) -> bool {
+/// Whether the characters are those of a DNS label, however many.
+pub fn is_dns_label(text: &str) -> bool {
     let bytes = text.as_bytes();
     let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
     !bytes.is_empty()
@@ -220,7 +221,8 @@ fn is_dns_label(text: &str) -> bool {
         && bytes.last() != Some(&b'-')
 }
 
-fn is_dns_subdomain(text: &str) -> bool {
+/// Whether all segments are DNS labels, however long.
+pub fn is_dns_subdomain(text: &str) -> bool {
     text.split('.').all(is_dns_label)
 }
 

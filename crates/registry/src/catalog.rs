@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::behavior::Behavior;
 use crate::custom::{Crd, hex};
-use crate::definition::{Origin, ResourceDefinition, Scale, ServedVersion, Subresource, type_meta};
+use crate::definition::{Origin, ResourceDefinition, Scale, ServedVersion, type_meta};
 use crate::resources;
 
 /// The resources of a plane.
@@ -246,6 +246,7 @@ pub(crate) fn builtin_definitions(store: &Store) -> Vec<Arc<ResourceDefinition>>
             namespaced: first.namespaced,
             versions: versions.iter().map(served).collect(),
             storage,
+            forms: Vec::new(),
             resource_id: store.resource_id(&storage_name),
             behavior,
             origin: Origin::Builtin,
@@ -262,16 +263,7 @@ fn served_version(resource: &BuiltinResource, scale: Option<Scale>) -> ServedVer
         schema: schema.expect("the table names a type for every resource"),
         type_name: resource.type_name.clone(),
         verbs: resource.verbs.clone(),
-        subresources: resource
-            .subresources
-            .iter()
-            .map(|subresource| Subresource {
-                name: subresource.name.clone(),
-                kind: subresource.kind.clone(),
-                verbs: subresource.verbs.clone(),
-                type_name: subresource.type_name.clone(),
-            })
-            .collect(),
+        subresources: resource.subresources.clone(),
         columns: Vec::new(),
         selectable: Vec::new(),
         scale: resource

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use polder_machinery::jsonpath::JsonPath;
 use polder_machinery::schema::Schema;
 use polder_machinery::schema::openapi::PublishedSchema;
-use polder_model::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, SmolStr, format_smolstr};
+pub use polder_machinery::schema::table::Subresource;
+use polder_model::{GroupKind, GroupResource, GroupVersion, SmolStr, format_smolstr};
 use polder_store::ResourceId;
 
 use crate::behavior::Behavior;
+use crate::custom::StoredForm;
 
 /// Everything the registry and the server know about a resource.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub struct ResourceDefinition {
     pub versions: Vec<ServedVersion>,
     /// The version objects are stored in.
     pub storage: GroupVersion,
+    /// The versions objects may be stored in, served or not; custom resources only.
+    pub(crate) forms: Vec<StoredForm>,
     /// Where objects are stored; two groups may share one (events).
     pub resource_id: ResourceId,
     pub behavior: &'static Behavior,
@@ -61,14 +65,6 @@ pub struct ServedVersion {
     pub published: Option<PublishedSchema>,
     /// `"kind":"X","apiVersion":"Y",`: what reads splice in front of a stored body.
     pub type_meta: Box<[u8]>,
-}
-
-#[derive(Clone, Debug)]
-pub struct Subresource {
-    pub name: SmolStr,
-    pub kind: GroupVersionKind,
-    pub verbs: Vec<SmolStr>,
-    pub type_name: Option<SmolStr>,
 }
 
 /// A printer column of a custom resource.
@@ -124,12 +120,6 @@ impl ServedVersion {
 
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|subresource| subresource.name == name)
-    }
-}
-
-impl Subresource {
-    pub fn allows(&self, verb: &str) -> bool {
-        self.verbs.iter().any(|own| own == verb)
     }
 }
 

@@ -4,12 +4,12 @@
 //! has much to do delays only itself. Nothing is lost: what is added while it is being worked on is done again, work
 //! that breaks off is tried later, and a plane with too many items gets one that stands for all of them.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use polder_model::PlaneId;
+use polder_model::{Lanes, PlaneId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -37,19 +37,13 @@ pub(crate) struct FairQueue<T> {
 }
 
 struct State<T> {
-    planes: HashMap<PlaneId, Lane<T>>,
-    /// Planes that have something ready and nobody at work, in the order of their turns.
-    ring: VecDeque<PlaneId>,
+    /// Everything of each plane that has something to do, whatever its stage.
+    planes: HashMap<PlaneId, HashMap<T, Entry>>,
+    /// What is ready; out is what is being worked on.
+    ready: Lanes<T>,
     /// What waits, by when it is due; the number keeps equal times apart.
     waiting: BTreeMap<(Instant, u64), (PlaneId, T)>,
     count: u64,
-}
-
-/// The items of one plane.
-struct Lane<T> {
-    ready: VecDeque<T>,
-    known: HashMap<T, Entry>,
-    at_work: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -78,8 +72,8 @@ pub(crate) struct Turn<'q, T: Clone + Eq + Hash> {
 
 impl<T: Clone + Eq + Hash> FairQueue<T> {
     pub(crate) fn new(plane_len_max: usize, everything: T) -> FairQueue<T> {
-        let state =
-            State { planes: HashMap::new(), ring: VecDeque::new(), waiting: BTreeMap::new(), count: 0 };
+        let ready = Lanes::limited(1);
+        let state = State { planes: HashMap::new(), ready, waiting: BTreeMap::new(), count: 0 };
         FairQueue { state: Mutex::new(state), added: Notify::new(), everything, plane_len_max }
     }
 
@@ -102,8 +96,8 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
 
     /// Something has changed for an item: if it waits, it need not any longer.
     pub(crate) fn nudge(&self, plane: PlaneId, item: &T) {
-        let known = |lane: &Lane<T>| lane.known.contains_key(item);
-        if self.state.lock().planes.get(&plane).is_some_and(known) {
+        let is_known = |known: &HashMap<T, Entry>| known.contains_key(item);
+        if self.state.lock().planes.get(&plane).is_some_and(is_known) {
             self.add(plane, item.clone());
         }
     }
@@ -120,7 +114,7 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
                 let mut state = self.state.lock();
                 state.wake(Instant::now());
                 if let Some((plane, item)) = state.pop() {
-                    if !state.ring.is_empty() {
+                    if state.ready.has_next() {
                         self.added.notify_one();
                     }
                     return Turn { queue: self, plane, item, over: false };
@@ -146,29 +140,25 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
 impl<T: Clone + Eq + Hash> State<T> {
     /// Makes room for an item of a plane: for itself, or for the one that stands for everything.
     fn fit(&mut self, plane: PlaneId, item: T, everything: &T, len_max: usize) -> T {
-        let lane = self.planes.entry(plane).or_insert_with(|| Lane {
-            ready: VecDeque::new(),
-            known: HashMap::new(),
-            at_work: false,
-        });
-        let full = lane.known.len() >= len_max && !lane.known.contains_key(&item);
+        let known = self.planes.entry(plane).or_default();
+        let full = known.len() >= len_max && !known.contains_key(&item);
         if full { everything.clone() } else { item }
     }
 
     fn make_wait(&mut self, plane: PlaneId, item: T) {
-        let Some(lane) = self.planes.get_mut(&plane) else { return };
-        if lane.known.contains_key(&item) {
+        let known = self.planes.entry(plane).or_default();
+        if known.contains_key(&item) {
             return;
         }
         self.count += 1;
         let due = (Instant::now() + DELAY_LATER, self.count);
-        lane.known.insert(item.clone(), Entry { stage: Stage::Waiting(due), tries: 0 });
+        known.insert(item.clone(), Entry { stage: Stage::Waiting(due), tries: 0 });
         self.waiting.insert(due, (plane, item));
     }
 
     fn make_ready(&mut self, plane: PlaneId, item: T) {
-        let Some(lane) = self.planes.get_mut(&plane) else { return };
-        let entry = lane.known.get_mut(&item);
+        let known = self.planes.entry(plane).or_default();
+        let entry = known.get_mut(&item);
         match entry.map(|entry| (entry.stage, entry)) {
             Some((Stage::Ready | Stage::WorkingAgain, _)) => return,
             Some((Stage::Working, entry)) => {
@@ -180,41 +170,40 @@ impl<T: Clone + Eq + Hash> State<T> {
                 self.waiting.remove(&due);
             }
             None => {
-                lane.known.insert(item.clone(), Entry { stage: Stage::Ready, tries: 0 });
+                known.insert(item.clone(), Entry { stage: Stage::Ready, tries: 0 });
             }
         }
-        lane.ready.push_back(item);
-        if lane.ready.len() == 1 && !lane.at_work {
-            self.ring.push_back(plane);
-        }
+        self.ready.push(plane, item);
     }
 
     /// What waited long enough becomes ready.
     fn wake(&mut self, now: Instant) {
         while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
-            let (plane, item) = first.get().clone();
+            let (plane, item) = first.remove();
             self.make_ready(plane, item);
         }
     }
 
     fn pop(&mut self) -> Option<(PlaneId, T)> {
-        let plane = self.ring.pop_front()?;
-        let lane = self.planes.get_mut(&plane)?;
-        let item = lane.ready.pop_front()?;
-        if let Some(entry) = lane.known.get_mut(&item) {
+        let (plane, item) = self.ready.pop()?;
+        if let Some(entry) = self.planes.get_mut(&plane).and_then(|known| known.get_mut(&item)) {
             entry.stage = Stage::Working;
         }
-        lane.at_work = true;
         Some((plane, item))
     }
 
     fn finish(&mut self, plane: PlaneId, item: &T, outcome: Outcome) {
-        let Some(lane) = self.planes.get_mut(&plane) else { return };
-        lane.at_work = false;
-        if let Some(entry) = lane.known.get_mut(item) {
+        if let Some(known) = self.planes.get_mut(&plane)
+            && let Some(entry) = known.get_mut(item)
+        {
             let added = entry.stage == Stage::WorkingAgain;
             match outcome {
-                Outcome::Done if !added => drop(lane.known.remove(item)),
+                Outcome::Done if !added => {
+                    known.remove(item);
+                    if known.is_empty() {
+                        self.planes.remove(&plane);
+                    }
+                }
                 Outcome::Later if !added => {
                     let delay = DELAY_MIN.saturating_mul(1 << entry.tries.min(16)).min(DELAY_MAX);
                     entry.tries = entry.tries.saturating_add(1);
@@ -225,15 +214,11 @@ impl<T: Clone + Eq + Hash> State<T> {
                 }
                 _ => {
                     *entry = Entry { stage: Stage::Ready, tries: 0 };
-                    lane.ready.push_back(item.clone());
+                    self.ready.push(plane, item.clone());
                 }
             }
         }
-        if !lane.ready.is_empty() {
-            self.ring.push_back(plane);
-        } else if lane.known.is_empty() {
-            self.planes.remove(&plane);
-        }
+        self.ready.leave(plane);
     }
 }
 
@@ -279,7 +264,8 @@ mod tests {
         }
         assert_eq!(order, [(1, 1), (2, 1), (1, 2), (1, 3), (1, 4)]);
         assert!(queue.is_idle(A) && queue.is_idle(B));
-        assert!(queue.state.lock().planes.is_empty(), "an idle plane costs nothing");
+        let state = queue.state.lock();
+        assert!(state.planes.is_empty() && state.ready.is_idle(), "an idle plane costs nothing");
     }
 
     #[tokio::test]

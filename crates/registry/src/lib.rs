@@ -21,7 +21,7 @@ pub mod transfer;
 pub mod watch;
 pub mod write;
 
-mod actions;
+pub mod actions;
 mod custom;
 mod fair_queue;
 mod finalize;

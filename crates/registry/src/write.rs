@@ -1,14 +1,16 @@
 //! Create, update and patch: one pipeline. Decode, default, put back what clients cannot change, validate, commit; a
 //! write without a resource version starts over when somebody else was faster.
 
-use polder_machinery::patch::{PatchError, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
-use polder_model::{FieldError, GroupResource, Object, Reason, SmolStr, Status, Value};
+use polder_machinery::patch::{
+    PatchError, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch, strategic_patch_text,
+};
+use polder_model::{FieldError, GroupKind, GroupResource, Object, Reason, SmolStr, Status, Value};
 use polder_store::{Change, CommitError, Expect, Key, ObjectName, PlaneChange, Record, StoredObject, Write};
 use std::sync::Arc;
 
 use crate::behavior::Occasion;
 use crate::context::{RequestContext, WriteOptions};
-use crate::decode::{self, Document};
+use crate::decode::{self, Document, Misshapen};
 use crate::definition::{Origin, Target};
 use crate::finalize::{begins_to_go, is_marked};
 use crate::metadata;
@@ -49,9 +51,14 @@ impl Registry {
         self.authorize(context, "create", target).await?;
         check_verb(target, "create")?;
         if target.definition.terminating {
-            return Err(custom::refuse_terminating(target));
+            let name = document.value.str_at(&["metadata", "name"]).unwrap_or_default();
+            custom::refuse_terminating(self, context, &target.with_name(&target.namespace, name)).await?;
         }
         let value = decode::decode(context, target, document, options.field_validation)?;
+        if target.definition.group.is_empty() && target.definition.plural == "bindings" {
+            let answer = self.bind_named(context, target, &value, options).await?;
+            return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });
+        }
         if let Some(answer) = crate::reviews::answer(self, context, target, &value).await? {
             return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });
         }
@@ -128,7 +135,7 @@ impl Registry {
         &self,
         context: &RequestContext,
         target: &Target,
-        mut value: Value,
+        value: Value,
         options: &WriteOptions,
     ) -> Result<Answered, CreateError> {
         let mut guards = self.namespace_guard(context, target).await?;
@@ -141,6 +148,8 @@ impl Registry {
             if self.find(context, target).await?.is_some() {
                 return Err(CreateError::Exists);
             }
+            let mut value =
+                self.as_if_stored(context, target, value, &record, polder_store::Revision::default())?;
             remove_at(&mut value, &["metadata", "resourceVersion"]);
             return Ok(Answered::Made(value));
         }
@@ -211,15 +220,7 @@ impl Registry {
             return scale::update(self, context, target, document, options).await;
         }
         let mut value = decode::decode(context, target, document, options.field_validation)?;
-        let given = value.str_at(&["metadata", "name"]).unwrap_or_default();
-        if given.is_empty() {
-            value.set_at(&["metadata", "name"], target.name.clone());
-        } else if given != target.name {
-            return Err(Status::bad_request(format!(
-                "the name of the object ({given}) does not match the name on the URL ({})",
-                target.name
-            )));
-        }
+        check_name(target, value.str_at(&["metadata", "name"]).unwrap_or_default())?;
         metadata::check_namespace(&mut value, target)?;
         if target.definition.behavior.create_on_update && target.subresource.is_empty() {
             return self.put(context, target, value, options).await;
@@ -319,18 +320,32 @@ impl Registry {
                 }
                 Source::Patch(kind, patch, duplicates) => {
                     let mut new = apply_patch(target, *kind, patch, old.clone())?;
-                    check_same_object(&new, &old)?;
-                    decode::shape(context, target, &mut new, duplicates.clone(), options.field_validation)?;
+                    check_same_kind(target, *kind, &mut new, &old)?;
+                    let strictness = options.field_validation;
+                    let shaped = decode::shape(context, target, &mut new, duplicates.clone(), strictness);
+                    if let Err(problem) = shaped {
+                        // Shown as the patch left it.
+                        let shown = match kind {
+                            PatchKind::Strategic => strategic_patch_text(patch),
+                            _ => apply_patch(target, *kind, patch, old.clone())?.to_string(),
+                        };
+                        return Err(problem.in_patch(&shown));
+                    }
+                    check_name(target, new.str_at(&["metadata", "name"]).unwrap_or_default())?;
+                    metadata::check_namespace(&mut new, target)?;
                     new
                 }
             };
             let sent_version = new.str_at(&["metadata", "resourceVersion"]).unwrap_or_default();
             let current = context.plane.resource_version(stored.revision);
             let conditional = match (&source, sent_version) {
-                (Source::Put(_), "" | "0") if !target.definition.behavior.unconditional_update => {
+                (_, "" | "0") if !target.definition.behavior.unconditional_update => {
                     let error =
                         FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
-                    return Err(Status::invalid(&target.definition.error_kind(), &target.name, &[error]));
+                    // Upstream names the resource where other refusals name the kind.
+                    let GroupResource { group, resource } = resource;
+                    let kind = GroupKind { group, kind: resource };
+                    return Err(Status::invalid(&kind, &target.name, &[error]));
                 }
                 (_, "" | "0") => false,
                 (_, sent) if sent != current.to_string() => {
@@ -341,6 +356,7 @@ impl Registry {
                 (Source::Patch(_, patch, _), _) => patch.at(&["metadata", "resourceVersion"]).is_some(),
             };
             check_same_uid(target, &new, &old)?;
+            metadata::check_end(target, &new, &old)?;
             self.merge(context, target, &mut new, &old);
             custom::prepare(self, context, target, &mut new, Some(&old)).await?;
             self.validate(context, target, &new, Some(&old))?;
@@ -406,9 +422,16 @@ impl Registry {
             (part, Some(old)) => (behavior.validate_part)(part, new, old, &mut errors),
             _ => {}
         }
-        decode::validate_schema(target, new, &mut errors);
+        decode::validate_schema(target, new, old, &mut errors);
         if errors.is_empty() {
-            let warnings = if target.subresource.is_empty() { (behavior.warnings)(new) } else { Vec::new() };
+            // A kind that counts its changes has nothing to say about what did not change.
+            let counted = |value: &Value| value.i64_at(&["metadata", "generation"]);
+            let same = behavior.generation && old.is_some_and(|old| counted(old) == counted(new));
+            let mut warnings = Vec::new();
+            if target.subresource.is_empty() && !same {
+                warnings = (behavior.warnings)(new);
+            }
+            warnings.extend(custom::warnings(target, new, old));
             warnings.into_iter().for_each(|warning| context.warn(warning));
             return Ok(());
         }
@@ -420,23 +443,34 @@ impl Registry {
         &self,
         context: &RequestContext,
         target: &Target,
-        new: Value,
+        mut new: Value,
         old: &Value,
         stored: &Arc<StoredObject>,
         options: &WriteOptions,
     ) -> Result<Option<Answered>, Status> {
+        let version = &target.served().name;
+        if target.definition.rereading(version, &stored.record).is_some() {
+            // Parts of it come from a read, which brings only so many defaults; what is stored has them all.
+            target.definition.complete(version, &mut new).ok();
+        }
         let key = self.key(context, target);
         let plane = planes::change(self, context, target, Some(&new), Some(old))?;
         let record = encoded(context, target, &new);
         self.check_size(context, target, &record)?;
         if options.dry_run {
-            return Ok(Some(Answered::Made(new)));
+            return Ok(Some(Answered::Made(self.as_if_stored(
+                context,
+                target,
+                new,
+                &record,
+                stored.revision,
+            )?)));
         }
         if is_finished(&new) {
             let plane = planes::change(self, context, target, None, Some(old))?;
             return self.remove_finished(context, target, new, stored, plane).await;
         }
-        if record == stored.record {
+        if custom::is_unchanged(target, &record, &stored.record) {
             return self.answer(context, target, stored.clone()).map(Some);
         }
         let mut writes = vec![Write {
@@ -493,6 +527,22 @@ impl Registry {
                 Err(commit_failed(&context.plane, &target.definition.group_resource(), &target.name, error))
             }
         }
+    }
+
+    /// What a dry run answers: for a custom object, what a read would show of the record.
+    fn as_if_stored(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        value: Value,
+        record: &Record,
+        revision: polder_store::Revision,
+    ) -> Result<Value, Status> {
+        if !target.definition.is_custom() || planes::has_live_status(context, target) {
+            return Ok(value);
+        }
+        let (name, space) = (self.key(context, target).name, context.plane.overlay());
+        self.to_client(context, target, &StoredObject { name, revision, space, record: record.clone() })
     }
 
     pub(crate) fn check_size(
@@ -560,33 +610,50 @@ pub(crate) fn apply_patch(
         PatchError::NotApplicable(_) => {
             let mut status = Status::untyped(422, PatchError::NOT_APPLICABLE);
             status.reason = Some(polder_model::Reason::Invalid);
+            status.details = Some(Box::default());
             status
         }
         PatchError::Unclassified(text) => Status::untyped(500, text),
     })
 }
 
-fn check_same_object(new: &Value, old: &Value) -> Result<(), Status> {
-    for field in ["name", "namespace"] {
-        let (before, after) = (old.str_at(&["metadata", field]), new.str_at(&["metadata", field]));
-        if before != after {
-            let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-            let text = if field == "name" {
-                format!("the name of the object ({after}) does not match the name on the URL ({before})")
-            } else {
-                "the namespace of the provided object does not match the namespace sent on the request".into()
-            };
-            return Err(Status::bad_request(text));
-        }
+/// A whole object names itself, and as the path does.
+pub(crate) fn check_name(target: &Target, given: &str) -> Result<(), Status> {
+    let own = &target.name;
+    let problem = if given.is_empty() {
+        format!("the name of the object ({own} based on URL) was undeterminable: name must be provided")
+    } else if given == own {
+        return Ok(());
+    } else {
+        format!("the name of the object ({given}) does not match the name on the URL ({own})")
+    };
+    Err(Status::bad_request(problem))
+}
+
+/// What a patch makes of an object is an object of the same kind. Strategic patches know the kind anyway; the
+/// others may forget it, but not change it.
+fn check_same_kind(target: &Target, kind: PatchKind, new: &mut Value, old: &Value) -> Result<(), Status> {
+    if !matches!(new, Value::Object(_)) {
+        let problem = format!("cannot restore struct from: {}", new.type_name());
+        return Err(Misshapen::Unfit(problem).in_patch(&new.to_string()));
+    }
+    let same_kind = ["apiVersion", "kind"].iter().all(|field| old.get(field) == new.get(field));
+    if !same_kind && target.definition.is_custom() {
+        return Err(decode::other_kind(new, target));
     }
     for field in ["apiVersion", "kind"] {
-        if old.get(field) != new.get(field) {
-            let (before, after) =
-                (old.str_at(&[field]).unwrap_or_default(), new.str_at(&[field]).unwrap_or_default());
-            return Err(Status::bad_request(format!(
-                "the {field} in the patched object ({after}) does not match that of the object ({before})"
-            )));
+        let (before, after) =
+            (old.str_at(&[field]).unwrap_or_default(), new.str_at(&[field]).unwrap_or_default());
+        if before == after {
+            continue;
         }
+        if kind != PatchKind::Strategic && new.get(field).is_some_and(|value| !value.is_null()) {
+            let problem = format!(
+                "the {field} in the patched object ({after}) does not match that of the object ({before})"
+            );
+            return Err(Misshapen::Unfit(problem).in_patch(&new.to_string()));
+        }
+        new.set_at(&[field], before);
     }
     Ok(())
 }
@@ -635,13 +702,14 @@ fn another_object(target: &Target, sent: &str, own: &str) -> Status {
 
 /// An object in the form it is stored in; copied only when that differs from the client's.
 fn encoded(context: &RequestContext, target: &Target, value: &Value) -> Record {
+    let stored = |value: &Value| target.definition.to_stored(&target.served().name, value);
     if !needs_conversion(target) && !planes::has_live_status(context, target) {
-        return Record::encode(value);
+        return stored(value);
     }
     let mut stored_form = value.clone();
     convert(target, &mut stored_form, &target.group_version(), &target.definition.storage);
     planes::strip_live(context, target, &mut stored_form);
-    Record::encode(&stored_form)
+    stored(&stored_form)
 }
 
 /// A deleted object that nothing holds back any more.
@@ -657,14 +725,16 @@ fn is_finished(value: &Value) -> bool {
 }
 
 fn same_but_status(new: &Value, old: &Value, status_apart: bool) -> bool {
-    let counted = |value: &Value| -> Object {
-        let skip = |key: &str| {
-            matches!(key, "metadata" | "kind" | "apiVersion") || (status_apart && key == "status")
-        };
+    fn counted(value: &Value, status_apart: bool) -> impl Iterator<Item = (&SmolStr, &Value)> {
         let members = value.as_object().into_iter().flat_map(Object::iter);
-        members.filter(|(key, _)| !skip(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
-    };
-    counted(new) == counted(old)
+        members.filter(move |(key, _)| match key.as_str() {
+            "metadata" | "kind" | "apiVersion" => false,
+            "status" => !status_apart,
+            _ => true,
+        })
+    }
+    counted(new, status_apart).count() == counted(old, status_apart).count()
+        && counted(new, status_apart).all(|(key, value)| old.get(key) == Some(value))
 }
 
 fn copy_member(to: &mut Value, from: &Value, member: &str) {

@@ -117,6 +117,34 @@ pub(crate) fn text(code: StatusCode, text: impl Into<Bytes>) -> Answer {
     answer
 }
 
+/// About what a JSON document takes when it is written in this style: indentation may be most of it.
+pub(crate) fn styled_len(json: &[u8], style: Style) -> usize {
+    if style.media == Media::Protobuf || (style.media == Media::Json && !style.pretty) {
+        return json.len();
+    }
+    let (mut depth, mut len, mut quoted, mut escaped) = (0usize, json.len(), false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            _ if quoted => {}
+            b'{' | b'[' => {
+                depth += 1;
+                len += 1 + 2 * depth;
+            }
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                len += 1 + 2 * depth;
+            }
+            b',' => len += 1 + 2 * depth,
+            b':' => len += 1,
+            _ => {}
+        }
+    }
+    len
+}
+
 pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder =
         flate2::write::GzEncoder::new(Vec::with_capacity(bytes.len() / 4), flate2::Compression::fast());
@@ -165,6 +193,16 @@ pub(crate) fn write_pretty(value: &Value, depth: usize, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use polder_model::json;
+
+    #[test]
+    fn indentation_is_foreseen() {
+        let style = Style { media: Media::Json, pretty: true, gzip: false };
+        let deep = (0..50).fold(json!([1, 2, "a,b\\\"["]), |inner, _| json!({"a": [(inner), 3]}));
+        let mut out = Vec::new();
+        write_pretty(&deep, 0, &mut out);
+        assert_eq!(styled_len(&deep.to_vec(), style), out.len());
+        assert_eq!(styled_len(&deep.to_vec(), Style { pretty: false, ..style }), deep.to_vec().len());
+    }
 
     #[test]
     fn pretty_json() {

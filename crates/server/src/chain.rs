@@ -20,12 +20,14 @@ use tokio::time::Instant;
 
 use crate::State;
 use crate::answer::{self, Answer};
+use crate::body::Held;
 use crate::duration::parse_duration;
 use crate::finish::Finish;
 use crate::handler::{Call, failure_style, is_long_running, verb};
 use crate::impersonate::impersonated;
 use crate::limits::Pass;
 use crate::route::{Request, Route, parse_query};
+use crate::strangers::{Strangers, TooManyAnswers};
 use crate::turns::Lane;
 
 /// An ordinary request takes no longer than this, as upstream has it.
@@ -43,10 +45,16 @@ pub(crate) struct Peer {
     pub(crate) server_name: Option<String>,
     /// Among whose work this connection's is counted.
     pub(crate) lane: Arc<Lane>,
+    /// Its answers that no plane counts.
+    pub(crate) strangers: Strangers,
 }
 
-/// Answers a request. Always: failures are answers too.
-pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Request<Incoming>) -> Answer {
+/// Answers a request. Failures are answers too; only a client that takes none of them gets no more.
+pub(crate) async fn serve(
+    state: Arc<State>,
+    peer: Arc<Peer>,
+    request: http::Request<Incoming>,
+) -> Result<Answer, TooManyAnswers> {
     let started = Instant::now();
     let audit_id = audit_id(request.headers());
     let style = failure_style(request.headers());
@@ -77,6 +85,8 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
         let prefix = prefix(request.uri().path(), &route);
         let context = Arc::new(RequestContext::new(plane, user));
         let (parts, body) = request.into_parts();
+        // A read has no body; one that is sent all the same is not kept while the answer is on its way.
+        let body = (!matches!(parts.method, Method::GET | Method::HEAD)).then_some(body);
         let call = Call {
             state: state.clone(),
             context: context.clone(),
@@ -84,7 +94,8 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
             method: parts.method,
             headers: parts.headers,
             query,
-            body: Some(body),
+            body,
+            body_room: None,
             pass,
             deadline: end.unwrap_or(started + LONGEST),
             prefix,
@@ -119,12 +130,13 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
     let headers = answer.headers_mut();
     headers.insert("Audit-Id", audit_id);
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-    if let Some(pass) = held {
-        answer.body_mut().hold(pass);
-    }
-    answer.body_mut().end_at(end.unwrap_or(started + LONGEST));
     state.metrics.answered(label, answer.status().as_u16(), started.elapsed());
-    answer
+    answer.body_mut().hold(match held {
+        Some(pass) => Held::Place(pass),
+        None => Held::Stranger(Arc::new(peer.strangers.enter()?)),
+    });
+    answer.body_mut().end_at(end.unwrap_or(started + LONGEST));
+    Ok(answer)
 }
 
 /// How long a request may take: what the client says, but not more than we say. `None` for watches and streams.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
 use polder_machinery::protobuf::MEDIA_TYPE as PROTOBUF;
@@ -18,7 +19,8 @@ use polder_registry::{Answered, Query, RequestContext, Target};
 
 use crate::answer::{self, Answer, Style};
 use crate::body;
-use crate::limits::{Pass, Weight};
+use crate::budget::Room;
+use crate::limits::Pass;
 use crate::list_answer;
 use crate::negotiate::{self, Form, Media, Messages};
 use crate::present::Presenter;
@@ -29,6 +31,13 @@ use crate::{State, discovery, openapi, protobuf};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
+/// A request body and what it is parsed into weigh together so many times what the body weighs.
+const BODY_WEIGHT: usize = 4;
+
+/// A selector of this length is nothing remarkable.
+const SELECTORS_LEN_FREE: usize = 1024;
+/// A long selector weighs so many times its text.
+const SELECTOR_WEIGHT: usize = 16;
 
 /// A request past routing, authentication and limits.
 pub(crate) struct Call {
@@ -40,6 +49,8 @@ pub(crate) struct Call {
     pub(crate) query: Query,
     /// Taken by whoever reads it.
     pub(crate) body: Option<hyper::body::Incoming>,
+    /// What the body, and what is made of it, takes up.
+    pub(crate) body_room: Option<Room>,
     /// The place this request holds.
     pub(crate) pass: Option<Pass>,
     /// When an ordinary request must have been answered.
@@ -176,6 +187,16 @@ impl Call {
         if !path.namespace.is_empty() && !definition.namespaced {
             return Err(Status::path_not_found());
         }
+        let reads = matches!(self.method, Method::GET | Method::HEAD);
+        // All namespaces at once can be read, and nothing else: a forgotten namespace must not empty the plane.
+        if path.namespace.is_empty() && definition.namespaced && !reads {
+            let custom = definition.is_custom();
+            return Err(if custom { Status::path_not_found() } else { Status::method_not_allowed() });
+        }
+        if path.watch_prefix && !reads {
+            return Err(Status::method_not_allowed());
+        }
+        let watch = is_watch(&path, &self.query);
         let target = Target {
             definition,
             version,
@@ -188,13 +209,16 @@ impl Call {
         }
         if !target.subresource.is_empty() {
             if target.served().subresource(&target.subresource).is_none() {
-                return Err(Status::path_not_found());
+                // Upstream has a path for whatever follows a custom object, and finds nothing there.
+                return Err(match target.definition.is_custom() {
+                    true => Status::not_found(&target.definition.group_resource(), &target.name),
+                    false => Status::path_not_found(),
+                });
             }
             if crate::subresource::is_special(&target) {
                 return crate::subresource::answer(self, target).await;
             }
         }
-        let watch = path.watch_prefix || self.query.flag("watch");
         match (self.method.clone(), target.name.is_empty()) {
             (Method::GET | Method::HEAD, _) if watch && target.subresource.is_empty() => {
                 self.watch(target).await
@@ -214,20 +238,64 @@ impl Call {
         let (style, form) = self.negotiated(&target)?;
         polder_registry::write::check_verb(&target, "get")?;
         let version = self.query.get("resourceVersion").unwrap_or_default();
-        let found = self.state.registry.get(&self.context, &target, version).await?;
-        if let (Some(pass), Answered::Stored(stored)) = (&self.pass, &found.body) {
-            pass.check_room(&self.context.plane, stored.record.len())?;
-        }
+        let registry = &self.state.registry;
+        let mut found = registry.get(&self.context, &target, version).await?;
+        let weight = match &found.body {
+            Answered::Stored(stored) => answer::styled_len(stored.record.body(), style),
+            Answered::Made(_) => 0,
+        };
+        let room = match self.room(weight).now_or_never() {
+            Some(room) => room?,
+            None => {
+                // Whoever waits holds nothing meanwhile.
+                drop(found);
+                let room = self.room(weight).await?;
+                found = registry.get(&self.context, &target, version).await?;
+                room
+            }
+        };
         let bytes = self.presenter(&target, form, style)?.object(found.body)?;
-        Ok(answer::written(StatusCode::OK, bytes, style))
+        let mut answer = answer::written(StatusCode::OK, bytes, style);
+        answer.body_mut().set_room(room);
+        Ok(answer)
     }
 
-    async fn list(self, target: Target) -> Result<Answer, Status> {
+    /// Room for what is about to be made or to arrive; none is needed where nobody counts.
+    pub(crate) async fn room(&self, bytes: usize) -> Result<Option<Room>, Status> {
+        match &self.pass {
+            Some(pass) => pass.room(&self.context.plane, bytes, self.deadline).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// What this request's selectors are parsed into weighs, if it is worth counting.
+    fn selectors_weight(&self) -> usize {
+        let len = |name: &str| self.query.get(name).map_or(0, str::len);
+        let len = len("labelSelector") + len("fieldSelector");
+        len.saturating_sub(SELECTORS_LEN_FREE).saturating_mul(SELECTOR_WEIGHT)
+    }
+
+    /// What one object may weigh in this plane.
+    pub(crate) fn object_bytes_max(&self) -> usize {
+        let default = self.state.registry.options.default_limits.object_bytes;
+        let own = self.context.plane.limits.object_bytes;
+        let limit = if own > 0 { own } else { default };
+        match usize::try_from(limit) {
+            Ok(limit) if limit > 0 => limit.min(body::BODY_BYTES_MAX),
+            _ => body::BODY_BYTES_MAX,
+        }
+    }
+
+    async fn list(mut self, target: Target) -> Result<Answer, Status> {
         let (style, form) = self.negotiated(&target)?;
         polder_registry::write::check_verb(&target, "list")?;
         let options = ListOptions::from_query(&self.query, &target)?;
+        let selectors = self.selectors_weight();
+        let room = self.room(list_answer::step_bytes(&self, style) + selectors).await?;
+        // Held with the call, until the list has been sent.
+        self.body_room = room.as_ref().map(|room| room.split(selectors));
         let list = self.state.registry.listing(&self.context, &target, &options).await?;
-        list_answer::answer(self, target, form, style, list).await
+        list_answer::answer(self, target, form, style, list, room).await
     }
 
     async fn watch(self, target: Target) -> Result<Answer, Status> {
@@ -238,8 +306,14 @@ impl Call {
         if let Some(pass) = &self.pass {
             pass.become_watch(&self.context.plane, &self.state.registry.options.default_limits)?;
         }
+        let (step, selectors) = (list_answer::step_bytes(&self, style), self.selectors_weight());
+        let page = if options.begins_with_state() { step } else { 0 };
+        let room = self.room(page + selectors).await?;
+        let selectors = room.as_ref().map(|room| room.split(selectors));
         let watch = self.state.registry.watch(self.context.clone(), &target, &options).await?;
-        Ok(stream::answer(self.state.clone(), watch, style.media, form, include))
+        let room = room.map(Arc::new);
+        let memory = stream::Memory { pass: self.pass.clone(), step, room, _selectors: selectors };
+        Ok(stream::answer(self.state.clone(), watch, style.media, form, include, memory))
     }
 
     async fn create(mut self, target: Target) -> Result<Answer, Status> {
@@ -264,7 +338,7 @@ impl Call {
     async fn patch(mut self, target: Target) -> Result<Answer, Status> {
         let (style, form) = self.negotiated(&target)?;
         let options = WriteOptions::from_query(&self.query, "PatchOptions")?;
-        let kind = match self.media() {
+        let kind = match self.media().as_str() {
             "application/json-patch+json" => PatchKind::Json,
             "application/merge-patch+json" => PatchKind::Merge,
             "application/strategic-merge-patch+json" => PatchKind::Strategic,
@@ -306,12 +380,12 @@ impl Call {
             registry.delete_collection(&self.context, &target, &list, &options).await?;
         let objects = Objects::given(objects);
         let list = Listing { resource_version, continue_token: None, remaining: None, objects };
-        list_answer::answer(self, target, form, style, list).await
+        list_answer::answer(self, target, form, style, list, None).await
     }
 
     async fn delete_options(&mut self) -> Result<DeleteOptions, Status> {
         let bytes = self.take_body().await?;
-        let body = match self.media() {
+        let body = match self.media().as_str() {
             _ if bytes.is_empty() => None,
             PROTOBUF => Some(protobuf::delete_options(&bytes)?.value),
             _ => Some(self.parse(&bytes, &[JSON, YAML, PROTOBUF])?.value),
@@ -346,24 +420,28 @@ impl Call {
         })
     }
 
-    fn media(&self) -> &str {
+    /// The media type of the body, in small letters.
+    fn media(&self) -> String {
         let content_type = self.header(header::CONTENT_TYPE).unwrap_or_default();
-        content_type.split(';').next().unwrap_or_default().trim()
+        content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
 
     pub(crate) async fn take_body(&mut self) -> Result<Bytes, Status> {
         let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
-        let Some(pass) = &self.pass else { return body::read(body).await };
-        let arriving = pass.reserve(&self.context.plane, body::bytes_expected(&body))?;
-        let bytes = pass.carry(body::read(body).await?, Weight::Counted);
-        drop(arriving);
+        let room = self.room(body::bytes_expected(&body).saturating_mul(BODY_WEIGHT)).await?;
+        let bytes = body::read(body).await?;
+        if let Some(room) = &room {
+            room.set(bytes.len().saturating_mul(BODY_WEIGHT));
+        }
+        // What the body is parsed into is there until the request has been answered.
+        self.body_room = room;
         Ok(bytes)
     }
 
     /// The object in the body. Custom resources have no messages.
     pub(crate) async fn document(&mut self, target: &Target) -> Result<Document, Status> {
         let bytes = self.take_body().await?;
-        match self.media() {
+        match self.media().as_str() {
             _ if protobuf::messages(target) != Messages::All => self.parse(&bytes, &[JSON, YAML]),
             PROTOBUF => protobuf::document(&bytes, target),
             _ => self.parse(&bytes, &[JSON, YAML, PROTOBUF]),
@@ -371,7 +449,7 @@ impl Call {
     }
 
     fn parse(&self, bytes: &[u8], accepted: &[&str]) -> Result<Document, Status> {
-        match self.media() {
+        match self.media().as_str() {
             "" | JSON => {
                 let parsed = value::parse(bytes).map_err(|error| {
                     Status::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
@@ -387,11 +465,28 @@ impl Call {
     }
 }
 
-/// YAML as API bodies use it: 1.1 booleans, no duplicate keys, bounded.
+/// YAML as API bodies use it: 1.1 booleans, no duplicate keys, bounded. Of several documents the first counts.
 fn parse_yaml(bytes: &[u8]) -> Result<Value, Status> {
     let text = std::str::from_utf8(bytes).map_err(|error| Status::bad_request(error.to_string()))?;
-    serde_saphyr::from_str(text)
+    serde_saphyr::from_str(first_document(text))
         .map_err(|error| Status::bad_request(format!("error converting YAML to JSON: {error}")))
+}
+
+/// A stream of documents up to the mark that begins the second. Nothing else can stand at the start of a line so.
+fn first_document(text: &str) -> &str {
+    let mut begun = false;
+    let mut end = 0;
+    for line in text.split_inclusive('\n') {
+        let is_mark =
+            line.strip_prefix("---").is_some_and(|rest| rest.trim_start() != rest || rest.is_empty());
+        if is_mark && begun {
+            return &text[..end];
+        }
+        let content = line.trim();
+        begun |= !content.is_empty() && !content.starts_with(['#', '%']) && (!is_mark || content.len() > 3);
+        end += line.len();
+    }
+    text
 }
 
 fn patch_types(target: &Target) -> &'static [&'static str] {
@@ -427,7 +522,7 @@ fn paths() -> Value {
 pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static str {
     let named = match route.request() {
         Request::Resource(path) => {
-            if path.watch_prefix || query.flag("watch") {
+            if is_watch(&path, query) {
                 return "WATCH";
             }
             !path.name.is_empty()
@@ -446,12 +541,17 @@ pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static st
     }
 }
 
+/// A collection is watched when the query says so; one object only by the old prefix.
+fn is_watch(path: &ResourcePath, query: &Query) -> bool {
+    path.watch_prefix || (path.name.is_empty() && query.flag("watch"))
+}
+
 /// Whether a request goes on for as long as its client likes, and so has no deadline.
 pub(crate) fn is_long_running(route: &Route, query: &Query) -> bool {
     match route.request() {
         Request::Resource(path) => {
             let streams = ["attach", "exec", "proxy", "log", "portforward", "export", "import"];
-            path.watch_prefix || query.flag("watch") || streams.contains(&path.subresource.as_str())
+            is_watch(&path, query) || streams.contains(&path.subresource.as_str())
         }
         _ => false,
     }
@@ -461,4 +561,26 @@ pub(crate) fn is_long_running(route: &Route, query: &Query) -> bool {
 pub(crate) fn failure_style(headers: &HeaderMap) -> Style {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     Style { gzip: false, ..Style::new(negotiate::accept_failure(accept), headers, None) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_document_counts() {
+        let rows = [
+            ("a: 1\n", "a: 1\n"),
+            ("---\na: 1\n", "---\na: 1\n"),
+            ("# note\n---\na: 1\n---\nb: 2\n", "# note\n---\na: 1\n"),
+            ("a: 1\n---", "a: 1\n"),
+            ("--- {a: 1}\n--- {b: 2}\n", "--- {a: 1}\n"),
+            ("a: |\n  x\n  ---\n  y\n", "a: |\n  x\n  ---\n  y\n"),
+            ("a: 1\n---b: 2\n", "a: 1\n---b: 2\n"),
+            ("", ""),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(first_document(text), expected, "{text:?}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use http::{HeaderMap, Response, StatusCode};
 use parking_lot::Mutex;
 use polder_machinery::schema::gnostic;
 use polder_machinery::schema::openapi::{
-    PublishedResource, PublishedSchema, PublishedSubresource, SOURCES, v2_document, v3_document,
+    PublishedResource, PublishedSchema, SOURCES, v2_document, v3_document,
 };
 use polder_machinery::schema::table::builtin;
 use polder_model::{GroupVersion, Object, Value, json};
@@ -157,12 +157,6 @@ fn published(catalog: &Catalog, only: Option<&GroupVersion>) -> Vec<PublishedRes
             if only.is_some_and(|only| *only != group_version) {
                 continue;
             }
-            let subresources = version.subresources.iter().map(|subresource| PublishedSubresource {
-                name: subresource.name.clone(),
-                kind: subresource.kind.clone(),
-                verbs: subresource.verbs.clone(),
-                type_name: subresource.type_name.clone(),
-            });
             resources.push(PublishedResource {
                 group_version,
                 plural: definition.plural.clone(),
@@ -170,7 +164,7 @@ fn published(catalog: &Catalog, only: Option<&GroupVersion>) -> Vec<PublishedRes
                 list_kind: definition.list_kind.clone(),
                 namespaced: definition.namespaced,
                 verbs: version.verbs.clone(),
-                subresources: subresources.collect(),
+                subresources: version.subresources.clone(),
                 type_name: version.type_name.clone(),
                 schema: version.published.clone().unwrap_or(PublishedSchema::Builtin),
             });

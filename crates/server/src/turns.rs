@@ -5,16 +5,14 @@
 //! with a thousand busy connections delays another's request by a turn or two, not by a thousand. A turn must be short:
 //! see the bounds in [`crate::gather`] and [`crate::drive`].
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use hashbrown::HashMap;
 use parking_lot::Mutex;
-use polder_model::PlaneId;
+use polder_model::{Lanes, PlaneId};
 use slab::Slab;
 
 /// Which plane a future works for; a connection's changes with its requests.
@@ -22,15 +20,21 @@ use slab::Slab;
 pub(crate) struct Lane(AtomicU64);
 
 impl Lane {
+    fn plane(&self) -> PlaneId {
+        PlaneId(self.0.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn set(&self, plane: PlaneId) {
         self.0.store(plane.0, Ordering::Relaxed);
     }
 }
 
+/// Newcomers, who have not said yet which plane they want, wait as if they were one plane. There is no such plane.
+const NEWCOMERS: PlaneId = PlaneId(u64::MAX);
+
 impl Default for Lane {
-    /// Where newcomers wait: those who have not said yet which plane they want.
     fn default() -> Lane {
-        Lane(AtomicU64::new(u64::MAX))
+        Lane(AtomicU64::new(NEWCOMERS.0))
     }
 }
 
@@ -43,9 +47,8 @@ struct Queues {
     /// Turns that may still begin at once.
     free: usize,
     waiting: Slab<Waiting>,
-    lanes: HashMap<u64, VecDeque<usize>>,
-    /// Lanes with somebody waiting, the next one first.
-    order: VecDeque<u64>,
+    /// Who waits, by the place in `waiting`.
+    lanes: Lanes<usize>,
 }
 
 #[derive(Debug)]
@@ -59,12 +62,7 @@ enum Waiting {
 
 impl Turns {
     pub(crate) fn new(at_once: usize) -> Turns {
-        Turns(Mutex::new(Queues {
-            free: at_once.max(1),
-            waiting: Slab::new(),
-            lanes: HashMap::new(),
-            order: VecDeque::new(),
-        }))
+        Turns(Mutex::new(Queues { free: at_once.max(1), waiting: Slab::new(), lanes: Lanes::unlimited() }))
     }
 
     /// A future each of whose polls is a turn.
@@ -83,15 +81,7 @@ impl Turns {
 
 impl Queues {
     fn pass_on(&mut self) -> Option<Waker> {
-        while let Some(lane) = self.order.pop_front() {
-            let Some(queue) = self.lanes.get_mut(&lane) else { continue };
-            let next = queue.pop_front();
-            if queue.is_empty() {
-                self.lanes.remove(&lane);
-            } else {
-                self.order.push_back(lane);
-            }
-            let Some(slot) = next else { continue };
+        while let Some((_, slot)) = self.lanes.pop() {
             match std::mem::replace(&mut self.waiting[slot], Waiting::Called) {
                 Waiting::For(waker) => return Some(waker),
                 Waiting::Left | Waiting::Called => drop(self.waiting.remove(slot)),
@@ -132,12 +122,7 @@ impl Place {
             return true;
         }
         let slot = queues.waiting.insert(Waiting::For(waker.clone()));
-        let lane = self.lane.0.load(Ordering::Relaxed);
-        let queue = queues.lanes.entry(lane).or_default();
-        if queue.is_empty() {
-            queues.order.push_back(lane);
-        }
-        queue.push_back(slot);
+        queues.lanes.push(self.lane.plane(), slot);
         self.waiting = Some(slot);
         false
     }
@@ -260,7 +245,7 @@ mod tests {
         assert_eq!(*log.lock(), [2]);
         drop(futures);
         let queues = turns.0.lock();
-        assert_eq!((queues.free, queues.waiting.len(), queues.lanes.len()), (1, 0, 0));
+        assert_eq!((queues.free, queues.waiting.len(), queues.lanes.is_idle()), (1, 0, true));
     }
 
     #[test]

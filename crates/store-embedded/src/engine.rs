@@ -20,8 +20,8 @@ use crate::error::{OpenError, commit_error, engine_error};
 use crate::history::History;
 use crate::log::{Chain, CommitRow};
 use crate::page::PAGE_LEN;
-use crate::pool::ReadPool;
-use crate::reader::blob;
+use crate::pool::{ReadPool, WriteConnection};
+use crate::reader::{Reads, blob};
 use crate::row;
 use crate::value::Sealer;
 use crate::wal::{WalFile, WalPosition};
@@ -63,7 +63,7 @@ impl Default for Options {
 
 /// A store in one directory.
 pub struct SqliteEngine {
-    pub(crate) connection: Connection,
+    pub(crate) writer: WriteConnection,
     pub(crate) compacted: Mark,
     current: Mark,
     sealer: Sealer,
@@ -122,9 +122,10 @@ impl SqliteEngine {
             committed.try_clone().map_err(OpenError::io("open", directory.join(committed::FILE_NAME)))?;
         let checkpointer = Checkpointer::start(&path, &mut connection, synced, options)?;
         let sealer = Sealer::new().map_err(|error| OpenError::engine(&path, error))?;
+        let writer = WriteConnection::new(connection).map_err(|error| OpenError::engine(&path, error))?;
         let pool = Arc::new(ReadPool::new(path, options.readers_max, options.reader_cache_bytes));
         Ok(SqliteEngine {
-            connection,
+            writer,
             compacted,
             current,
             sealer,
@@ -144,7 +145,7 @@ impl SqliteEngine {
 
 impl Engine for SqliteEngine {
     fn recover(&mut self) -> Result<Recovered, EngineError> {
-        let connection = &self.connection;
+        let connection = &self.writer.lock().connection;
         Ok(Recovered {
             current: self.current.revision,
             compacted: self.compacted.revision,
@@ -162,7 +163,9 @@ impl Engine for SqliteEngine {
                 format!("a batch starts at {}, but the store is at {}", batch.first, self.current.revision);
             return Err(EngineError::Failed(what.into()));
         }
-        self.checkpointer.bound_wal(&self.connection);
+        let mut writer = self.writer.lock();
+        let connection = &mut writer.connection;
+        self.checkpointer.bound_wal(connection);
 
         let mut commits: BTreeMap<Revision, Vec<&ObjectWrite>> = BTreeMap::new();
         for write in &batch.objects {
@@ -174,10 +177,8 @@ impl Engine for SqliteEngine {
             commits.entry(revision).or_default().push(write);
         }
 
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(engine_error)?;
+        let transaction =
+            connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(engine_error)?;
         let mut chain = self.current.chain;
         if !empty {
             let mut writer = CommitWriter {
@@ -200,6 +201,8 @@ impl Engine for SqliteEngine {
             return Err(error);
         }
 
+        drop(writer);
+
         if !empty {
             self.current = Mark { revision: batch.last, chain };
         }
@@ -210,27 +213,33 @@ impl Engine for SqliteEngine {
     fn compact(&mut self, floor: Revision) -> Result<Revision, EngineError> {
         self.check_track()?;
         let target = floor.min(self.current.revision);
-        self.checkpointer.bound_wal(&self.connection);
-        self.compacted = compact::compact(&mut self.connection, self.compacted, target)?;
+        let mut writer = self.writer.lock();
+        let connection = &mut writer.connection;
+        self.checkpointer.bound_wal(connection);
+        self.compacted = compact::compact(connection, self.compacted, target)?;
+        drop(writer);
         self.note();
         Ok(if self.compacted.revision >= target { floor } else { self.compacted.revision })
     }
 
     fn drop_space(&mut self, space: SpaceId) -> Result<bool, EngineError> {
         self.check_track()?;
-        self.checkpointer.bound_wal(&self.connection);
-        let done = compact::drop_space(&mut self.connection, space)?;
+        let mut writer = self.writer.lock();
+        let connection = &mut writer.connection;
+        self.checkpointer.bound_wal(connection);
+        let done = compact::drop_space(connection, space)?;
+        drop(writer);
         self.note();
         Ok(done)
     }
 
     fn fill(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
         self.check_track()?;
-        self.checkpointer.bound_wal(&self.connection);
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(engine_error)?;
+        let mut writer = self.writer.lock();
+        let connection = &mut writer.connection;
+        self.checkpointer.bound_wal(connection);
+        let transaction =
+            connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(engine_error)?;
         {
             let mut insert = transaction
                 .prepare_cached("INSERT OR REPLACE INTO versions (key, revision, value) VALUES (?1, ?2, ?3)")
@@ -244,16 +253,17 @@ impl Engine for SqliteEngine {
             }
         }
         transaction.commit().map_err(engine_error)?;
+        drop(writer);
         self.note();
         Ok(())
     }
 
     fn reader(&self) -> Arc<dyn Reader> {
-        Arc::<ReadPool>::clone(&self.pool)
+        Arc::new(Reads(self.pool.clone()))
     }
 
     fn own_reader(&self) -> Arc<dyn Reader> {
-        Arc::new(self.pool.of_one())
+        Arc::new(Reads(self.writer.clone()))
     }
 }
 
@@ -273,6 +283,7 @@ impl SqliteEngine {
         let noted = self.wal.generation().and_then(|generation| {
             if let (Some(generation), Some(frames)) = (generation, self.checkpointer.wal_frames()) {
                 self.wal_position = WalPosition { generation, frames };
+                self.wal.grow_ahead(self.wal_position);
             }
             self.committed.write(Note { mark: self.current, wal: self.wal_position })
         });
@@ -288,13 +299,14 @@ impl SqliteEngine {
         if self.lost_track {
             return Ok(());
         }
-        if self.checkpointer.finish(&self.connection) {
+        let writer = self.writer.lock();
+        if self.checkpointer.finish(&writer.connection) {
             // Both slots: the older one must not ask for what is gone.
             for _ in 0..2 {
                 self.committed.write(Note { mark: self.current, wal: WalPosition::default() })?;
                 self.committed.sync()?;
             }
-            self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+            writer.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
         } else {
             self.committed.sync()?;
         }

@@ -88,20 +88,25 @@ unsafe extern "C" fn open(
     // enough for the system's file with or without our header before it.
     unsafe {
         let Some(system_open) = (*system).xOpen else { return SQLITE_IOERR };
-        #[cfg(test)]
-        if flags & rusqlite::ffi::SQLITE_OPEN_WAL != 0 {
-            return faults::open(system, system_open, name, file, flags, out_flags);
-        }
-        if flags & SQLITE_OPEN_MAIN_DB == 0 {
+        let Some(methods) = own_methods(flags) else {
             return system_open(system, name, file, flags, out_flags);
-        }
+        };
         let inner = system_file(file);
         (*inner).pMethods = ptr::null();
         let code = system_open(system, name, inner, flags, out_flags);
         // SQLite closes a file that failed to open exactly if it has methods.
-        (*file).pMethods = if (*inner).pMethods.is_null() { ptr::null() } else { &METHODS };
+        (*file).pMethods = if (*inner).pMethods.is_null() { ptr::null() } else { methods };
         code
     }
+}
+
+/// What stands before the system's methods in a file that is opened with these flags, if anything.
+fn own_methods(flags: c_int) -> Option<&'static sqlite3_io_methods> {
+    #[cfg(test)]
+    if flags & rusqlite::ffi::SQLITE_OPEN_WAL != 0 {
+        return Some(&faults::WAL_METHODS);
+    }
+    (flags & SQLITE_OPEN_MAIN_DB != 0).then_some(&METHODS)
 }
 
 unsafe extern "C" fn read(
@@ -261,33 +266,6 @@ pub(crate) mod faults {
         pub(crate) static SYNC_FAILS: Cell<bool> = const { Cell::new(false) };
     }
 
-    type Open = unsafe extern "C" fn(
-        *mut sqlite3_vfs,
-        sqlite3_filename,
-        *mut sqlite3_file,
-        c_int,
-        *mut c_int,
-    ) -> c_int;
-
-    /// As [`super::open`] does for the database.
-    pub(super) unsafe fn open(
-        system: *mut sqlite3_vfs,
-        system_open: Open,
-        name: sqlite3_filename,
-        file: *mut sqlite3_file,
-        flags: c_int,
-        out_flags: *mut c_int,
-    ) -> c_int {
-        // SAFETY: the caller's, see there.
-        unsafe {
-            let inner = system_file(file);
-            (*inner).pMethods = ptr::null();
-            let code = system_open(system, name, inner, flags, out_flags);
-            (*file).pMethods = if (*inner).pMethods.is_null() { ptr::null() } else { &WAL_METHODS };
-            code
-        }
-    }
-
     unsafe extern "C" fn read(
         file: *mut sqlite3_file,
         buffer: *mut c_void,
@@ -313,25 +291,6 @@ pub(crate) mod faults {
         pass_on!(file, xSync, flags)
     }
 
-    static WAL_METHODS: sqlite3_io_methods = sqlite3_io_methods {
-        iVersion: 2,
-        xClose: Some(close),
-        xRead: Some(read),
-        xWrite: Some(write),
-        xTruncate: Some(truncate),
-        xSync: Some(sync),
-        xFileSize: Some(file_size),
-        xLock: Some(lock),
-        xUnlock: Some(unlock),
-        xCheckReservedLock: Some(check_reserved_lock),
-        xFileControl: Some(file_control),
-        xSectorSize: Some(sector_size),
-        xDeviceCharacteristics: Some(device_characteristics),
-        xShmMap: None,
-        xShmLock: None,
-        xShmBarrier: None,
-        xShmUnmap: None,
-        xFetch: None,
-        xUnfetch: None,
-    };
+    pub(super) static WAL_METHODS: sqlite3_io_methods =
+        sqlite3_io_methods { xRead: Some(read), xWrite: Some(write), xSync: Some(sync), ..METHODS };
 }

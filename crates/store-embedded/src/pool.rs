@@ -1,10 +1,12 @@
-//! Connections for readers: opened when first needed, never more than a few, handed from one call to the next.
+//! Connections to read with. Those of the pool are opened when first needed, never more than a few, and handed from one
+//! call to the next. The committer reads with the connection it writes with, whose pages are always the newest.
 
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use polder_store::engine::EngineError;
 use rusqlite::Connection;
 
@@ -13,6 +15,15 @@ use crate::value::Opener;
 
 /// Calls are short; who waits this long waits for a disk that does not answer.
 const WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Where a read gets its connection.
+pub(crate) trait Connections: Send + Sync {
+    type Taken<'a>: DerefMut<Target = ReadConnection>
+    where
+        Self: 'a;
+
+    fn take(&self) -> Result<Self::Taken<'_>, EngineError>;
+}
 
 pub(crate) struct ReadPool {
     path: PathBuf,
@@ -34,6 +45,34 @@ pub(crate) struct ReadConnection {
     pub(crate) opener: Opener,
 }
 
+impl ReadConnection {
+    pub(crate) fn new(connection: Connection) -> Result<ReadConnection, EngineError> {
+        Ok(ReadConnection { connection, opener: Opener::new()? })
+    }
+}
+
+/// The connection that writes. Only the committer uses it, so nobody ever waits for it.
+#[derive(Clone)]
+pub(crate) struct WriteConnection(Arc<Mutex<ReadConnection>>);
+
+impl WriteConnection {
+    pub(crate) fn new(connection: Connection) -> Result<WriteConnection, EngineError> {
+        Ok(WriteConnection(Arc::new(Mutex::new(ReadConnection::new(connection)?))))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ReadConnection> {
+        self.0.lock()
+    }
+}
+
+impl Connections for WriteConnection {
+    type Taken<'a> = MutexGuard<'a, ReadConnection>;
+
+    fn take(&self) -> Result<MutexGuard<'_, ReadConnection>, EngineError> {
+        Ok(self.lock())
+    }
+}
+
 /// A connection that goes back to the pool.
 pub(crate) struct Borrowed<'a> {
     pool: &'a ReadPool,
@@ -44,11 +83,6 @@ impl ReadPool {
     pub(crate) fn new(path: PathBuf, connections_max: usize, cache_bytes: u64) -> ReadPool {
         let connections_max = connections_max.max(1);
         ReadPool { path, cache_bytes, connections_max, state: Mutex::default(), returned: Condvar::new() }
-    }
-
-    /// Another pool on the same database, with a connection of its own.
-    pub(crate) fn of_one(&self) -> ReadPool {
-        ReadPool::new(self.path.clone(), 1, self.cache_bytes)
     }
 
     pub(crate) fn take(&self) -> Result<Borrowed<'_>, EngineError> {
@@ -77,12 +111,20 @@ impl ReadPool {
     fn open(&self) -> Result<ReadConnection, EngineError> {
         let connection = database::open(&self.path, Purpose::Read, self.cache_bytes)
             .map_err(|error| EngineError::Failed(error.into()))?;
-        Ok(ReadConnection { connection, opener: Opener::new()? })
+        ReadConnection::new(connection)
     }
 
     fn give_up(&self) {
         self.state.lock().opened -= 1;
         self.returned.notify_one();
+    }
+}
+
+impl Connections for Arc<ReadPool> {
+    type Taken<'a> = Borrowed<'a>;
+
+    fn take(&self) -> Result<Borrowed<'_>, EngineError> {
+        ReadPool::take(self)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::database::revision_column;
 use crate::error::engine_error;
 use crate::key::{self, KeyRange};
 use crate::log::Commit;
-use crate::pool::{ReadConnection, ReadPool};
+use crate::pool::{Connections, ReadConnection};
 use crate::value::Opener;
 
 /// After this many rows of one object that are of no use, seeking past the rest is cheaper than stepping over it.
@@ -20,7 +20,10 @@ pub(crate) const VERSION_QUERY: &str =
     "SELECT revision, value FROM versions WHERE key = ?1 AND revision <= ?2
                                         ORDER BY revision DESC LIMIT 1";
 
-impl Reader for ReadPool {
+/// Reads with connections from somewhere.
+pub(crate) struct Reads<C>(pub(crate) C);
+
+impl<C: Connections> Reader for Reads<C> {
     fn version(
         &self,
         space: SpaceId,
@@ -30,7 +33,7 @@ impl Reader for ReadPool {
     ) -> Result<Option<Version>, EngineError> {
         let mut key = Vec::with_capacity(96);
         key::encode(space, resource, name, &mut key)?;
-        let mut borrowed = self.take()?;
+        let mut borrowed = self.0.take()?;
         let ReadConnection { connection, opener } = &mut *borrowed;
         version(connection, opener, &key, at)
     }
@@ -39,13 +42,13 @@ impl Reader for ReadPool {
         if scan.limit == 0 {
             return Ok(Vec::new());
         }
-        let mut borrowed = self.take()?;
+        let mut borrowed = self.0.take()?;
         let ReadConnection { connection, opener } = &mut *borrowed;
         scan_range(connection, opener, scan)
     }
 
     fn is_empty(&self, space: SpaceId) -> Result<bool, EngineError> {
-        let borrowed = self.take()?;
+        let borrowed = self.0.take()?;
         let (low, high) = (space.0.to_be_bytes(), (space.0 + 1).to_be_bytes());
         let mut statement = borrowed
             .connection
@@ -56,12 +59,12 @@ impl Reader for ReadPool {
     }
 
     fn commit(&self, revision: Revision) -> Result<Vec<LogEntry>, EngineError> {
-        let borrowed = self.take()?;
+        let borrowed = self.0.take()?;
         commit(&borrowed.connection, revision)
     }
 
     fn log(&self, after: Revision, limit: usize) -> Result<Vec<LogEntry>, EngineError> {
-        let borrowed = self.take()?;
+        let borrowed = self.0.take()?;
         log(&borrowed.connection, after, limit)
     }
 }

@@ -168,7 +168,7 @@ fn a_store_of_the_first_format_goes_on() {
     let mut engine = open(directory.path());
     // Rows without links between a plane's commits are rows of format 1.
     put(&mut engine, 1, "a", "1");
-    engine.connection.pragma_update(None, "user_version", 1).unwrap();
+    engine.writer.lock().connection.pragma_update(None, "user_version", 1).unwrap();
     drop(engine);
     assert_eq!(crate::verify(directory.path()).unwrap().problems, Vec::<String>::new());
     let mut engine = open(directory.path());
@@ -177,7 +177,8 @@ fn a_store_of_the_first_format_goes_on() {
     engine.apply(&batch(vec![linked.clone()])).unwrap();
     let log = engine.reader().log(Revision(0), 10).unwrap();
     assert_eq!((log[0].before, &log[1]), (None, &linked.entry));
-    let format: i64 = engine.connection.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    let format: i64 =
+        engine.writer.lock().connection.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
     assert_eq!(format, 2, "an older version must not read what it does not know");
     drop(engine);
     assert_eq!(crate::verify(directory.path()).unwrap().problems, Vec::<String>::new());

@@ -1,17 +1,21 @@
-//! Looking at SQLite's WAL from outside: which generation it is, and whether all of it could be read.
+//! SQLite's WAL seen from outside: which generation it is, whether all of it could be read, and room for what comes next.
 //!
 //! The WAL file starts with 32 bytes: magic, version, page size, checkpoint number, two salts, two checksums, all
 //! big-endian. When everything in it has been copied to the database, SQLite starts it over with the first salt one
-//! higher. So the first salt numbers the generations of one WAL.
+//! higher. So the first salt numbers the generations of one WAL. SQLite reads frames up to the first whose checksum does
+//! not continue the one before, so zeros after the last one mean nothing to it.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rusqlite::Connection;
 
+use crate::page::PAGE_LEN;
+
 const HEADER_LEN: usize = 32;
+const FRAME_HEADER_LEN: usize = 24;
 const MAGIC: u32 = 0x377f_0682;
 
 /// A place in the WAL. Zero frames mean that nothing in it is needed.
@@ -21,18 +25,42 @@ pub(crate) struct WalPosition {
     pub(crate) frames: u32,
 }
 
+/// The most that is added to a WAL at once.
+const GROWTH_MAX: usize = 1 << 20;
+
 /// The WAL file of an open database; SQLite never replaces it while a connection is open.
-pub(crate) struct WalFile(File);
+pub(crate) struct WalFile {
+    file: File,
+    /// How long the file is at least, as long as the generation lasts.
+    len: u64,
+    generation: u32,
+}
 
 impl WalFile {
     pub(crate) fn open(path: &Path) -> io::Result<WalFile> {
-        File::open(path).map(WalFile)
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(WalFile { file, len: 0, generation: 0 })
+    }
+
+    /// Adds zeros to a file that is almost full: syncing a write costs half as much when the file need not grow for
+    /// it. A small WAL gets little, a failure (a full disk) is none: SQLite then lets the file grow as it needs.
+    pub(crate) fn grow_ahead(&mut self, position: WalPosition) {
+        let used = HEADER_LEN as u64 + u64::from(position.frames) * (FRAME_HEADER_LEN + PAGE_LEN) as u64;
+        if position.generation != self.generation || self.len < used {
+            // SQLite cuts a file that has become too large when it starts over.
+            let Ok(metadata) = self.file.metadata() else { return };
+            (self.generation, self.len) = (position.generation, metadata.len());
+        }
+        let growth = usize::try_from(used / 2).unwrap_or(GROWTH_MAX).min(GROWTH_MAX);
+        if self.len < used + growth as u64 / 4 && self.file.write_all_at(&vec![0; growth], self.len).is_ok() {
+            self.len += growth as u64;
+        }
     }
 
     /// The generation, if there is one and the header is intact.
     pub(crate) fn generation(&self) -> io::Result<Option<u32>> {
         let mut header = [0; HEADER_LEN];
-        match self.0.read_exact_at(&mut header, 0) {
+        match self.file.read_exact_at(&mut header, 0) {
             Ok(()) => Ok(generation(&header)),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
             Err(error) => Err(error),
@@ -101,7 +129,7 @@ mod tests {
         assert_eq!(frames(&connection).unwrap(), 1);
 
         let mut header = [0; HEADER_LEN];
-        wal.0.read_exact_at(&mut header, 0).unwrap();
+        wal.file.read_exact_at(&mut header, 0).unwrap();
         assert!(generation(&header).is_some());
         for bit in 0..HEADER_LEN * 8 {
             let mut flipped = header;

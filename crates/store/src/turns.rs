@@ -3,15 +3,12 @@
 //! reads wait, first come, first served, without a thread. When all turns are taken, the planes that wait get the next
 //! ones one after the other.
 //!
-//! Invariant: while a turn is free, every plane that waits has as many as it may. A plane that neither reads nor waits
-//! has no entry.
+//! Invariant: while a turn is free, every plane that waits has as many as it may.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
 use parking_lot::Mutex;
-use polder_model::PlaneId;
+use polder_model::{Lanes, PlaneId};
 use tokio::sync::oneshot;
 
 /// Reads at a time.
@@ -25,17 +22,8 @@ pub(crate) struct Turns {
 
 struct State {
     free: usize,
-    planes: HashMap<PlaneId, Queue>,
-    /// Planes that wait and could have one more turn, each once.
-    next: VecDeque<PlaneId>,
-}
-
-#[derive(Default)]
-struct Queue {
-    taken: usize,
-    waiting: VecDeque<oneshot::Sender<Turn>>,
-    /// Whether it is in `next`.
-    listed: bool,
+    /// Who waits; out is who reads.
+    lanes: Lanes<oneshot::Sender<Turn>>,
 }
 
 /// The right to read from the engine once. Dropping it gives it to the next.
@@ -47,7 +35,7 @@ pub(crate) struct Turn {
 
 impl Turns {
     pub(crate) fn new() -> Arc<Turns> {
-        let state = State { free: TURNS, planes: HashMap::new(), next: VecDeque::new() };
+        let state = State { free: TURNS, lanes: Lanes::limited(PLANE_TURNS) };
         Arc::new(Turns { state: Mutex::new(state) })
     }
 
@@ -55,20 +43,12 @@ impl Turns {
     pub(crate) async fn take(self: &Arc<Turns>, plane: PlaneId) -> Turn {
         let turn = {
             let mut state = self.state.lock();
-            let state = &mut *state;
-            let queue = state.planes.entry(plane).or_default();
-            if state.free > 0 && queue.taken < PLANE_TURNS {
+            if state.free > 0 && state.lanes.enter(plane) {
                 state.free -= 1;
-                queue.taken += 1;
                 return self.turn(plane);
             }
-            if queue.waiting.len() == queue.waiting.capacity() {
-                // Before it grows, those that have given up go.
-                queue.waiting.retain(|waiting| !waiting.is_closed());
-            }
             let (sender, turn) = oneshot::channel();
-            queue.waiting.push_back(sender);
-            state.list(plane);
+            state.lanes.push_sweeping(plane, sender, |waiting| !waiting.is_closed());
             turn
         };
         match turn.await {
@@ -85,49 +65,25 @@ impl Turns {
     fn give_back(self: &Arc<Turns>, plane: PlaneId) {
         let mut state = self.state.lock();
         state.free += 1;
-        if let Some(queue) = state.planes.get_mut(&plane) {
-            queue.taken -= 1;
-        }
-        state.list(plane);
+        state.lanes.leave(plane);
         while state.free > 0
-            && let Some(plane) = state.next.pop_front()
+            && let Some((plane, waiting)) = state.lanes.pop()
         {
-            let Some(queue) = state.planes.get_mut(&plane) else { continue };
-            queue.listed = false;
-            if let Some(waiting) = queue.waiting.pop_front() {
-                match waiting.send(self.turn(plane)) {
-                    Ok(()) => {
-                        queue.taken += 1;
-                        state.free -= 1;
-                    }
-                    // It has given up. The turn was never counted.
-                    Err(mut turn) => turn.turns = None,
+            match waiting.send(self.turn(plane)) {
+                Ok(()) => state.free -= 1,
+                // Nobody waits there any longer.
+                Err(mut turn) => {
+                    turn.turns = None;
+                    state.lanes.leave(plane);
                 }
             }
-            state.list(plane);
         }
     }
 
     #[cfg(test)]
     fn is_idle(&self) -> bool {
         let state = self.state.lock();
-        state.free == TURNS && state.planes.is_empty() && state.next.is_empty()
-    }
-}
-
-impl State {
-    /// Puts a plane in line if it waits and may have one more turn; forgets it if there is nothing to know about it.
-    fn list(&mut self, plane: PlaneId) {
-        let Some(queue) = self.planes.get_mut(&plane) else { return };
-        if queue.listed {
-            return;
-        }
-        if queue.taken == 0 && queue.waiting.is_empty() {
-            self.planes.remove(&plane);
-        } else if queue.taken < PLANE_TURNS && !queue.waiting.is_empty() {
-            queue.listed = true;
-            self.next.push_back(plane);
-        }
+        state.free == TURNS && state.lanes.is_idle()
     }
 }
 

@@ -4,12 +4,13 @@
 
 use std::sync::LazyLock;
 
-use polder_machinery::schema::{Schema, coerce, default, embedded, prune, required, structural, validate};
+use polder_machinery::schema::{NodeRef, Schema, coerce, default, embedded, prune, required, structural, validate};
 use polder_model::{FieldPath, Value, json};
 
 use super::json_value::check_canonical;
+use crate::generate::{self, SCHEMA_NAMES};
 use crate::random::Random;
-use crate::{generate, two_parts};
+use crate::two_parts;
 
 pub const WORDS: &[&str] = &[
     "\n---\n", "\"type\":\"object\"", "\"type\":\"array\"", "\"type\":\"string\"", "\"type\":\"integer\"", "\"properties\":{\"a\":{", "\"items\":{",
@@ -18,7 +19,6 @@ pub const WORDS: &[&str] = &[
     "\"enum\":[", "\"pattern\":\"", "\"format\":\"", "\"required\":[\"a\"]", "\"allOf\":[", "\"not\":{", "\"$ref\":\"#\"", "null", "{", "}", "[", "]", ",",
 ];
 
-const NAMES: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status", "a", "b", "x-y"];
 static META: LazyLock<Schema> =
     LazyLock::new(|| generate::builtin("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"));
 
@@ -28,8 +28,8 @@ pub fn make(random: &mut Random) -> Vec<u8> {
         schema.set_at(&["type"], "object");
     }
     let object = match structural::compile(&schema, &META) {
-        Ok(schema) if random.one_in(2) => generate::of_schema(schema.node(), NAMES, 6, random),
-        _ => generate::json(NAMES, 5, random),
+        Ok(schema) if random.one_in(2) => generate::of_schema(schema.node(), SCHEMA_NAMES, 6, random),
+        _ => generate::json(SCHEMA_NAMES, 5, random),
     };
     generate::two_documents(&schema, &object)
 }
@@ -52,6 +52,7 @@ pub fn run(data: &[u8]) {
 /// What a write does with an object, and that doing it again changes nothing.
 fn walk(schema: &Schema, mut object: Value) {
     let node = schema.node();
+    check(node, &object);
     drop(coerce::coerce(node, &mut object.clone()));
     drop(embedded::coerce_embedded(node, &mut object, &FieldPath::ROOT));
     let mut unknown = Vec::new();
@@ -66,11 +67,16 @@ fn walk(schema: &Schema, mut object: Value) {
     let once = object.clone();
     default::apply_defaults(node, &mut object).expect("nothing is missing any more");
     assert_eq!(object, once, "defaulting twice changes nothing");
-    let mut errors = Vec::new();
-    validate::validate(node, &object, &FieldPath::ROOT, &mut errors);
-    required::check_required(node, &object, &FieldPath::ROOT, &mut errors);
-    required::check_allowed(node, &object, &FieldPath::ROOT, &mut errors);
-    assert!(errors.iter().all(|error| !error.to_string().is_empty()));
+    check(node, &object);
     check_canonical(&object);
     crate::accepted();
+}
+
+/// Whatever is wrong with an object can be said.
+fn check(node: NodeRef<'_>, object: &Value) {
+    let mut errors = Vec::new();
+    validate::validate(node, object, &FieldPath::ROOT, &mut errors);
+    required::check_required(node, object, &FieldPath::ROOT, &mut errors);
+    required::check_allowed(node, object, &FieldPath::ROOT, &mut errors);
+    assert!(errors.iter().all(|error| !error.to_string().is_empty()));
 }

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 
 use base64::Engine as _;
+use polder_model::names::{is_dns_label, is_dns_subdomain};
 use regex::Regex;
 
 use super::timestamp;
@@ -32,8 +33,8 @@ pub fn format(name: &str) -> Option<Format> {
         "isbn" => |text| is_isbn10(text) || is_isbn13(text),
         "isbn10" => is_isbn10,
         "isbn13" => is_isbn13,
-        "k8sshortname" => |text| text.len() <= 63 && is_name_segment(text),
-        "k8slongname" => |text| text.len() <= 253 && text.split('.').all(is_name_segment),
+        "k8sshortname" => |text| text.len() <= 63 && is_dns_label(text),
+        "k8slongname" => |text| text.len() <= 253 && is_dns_subdomain(text),
         "mac" => is_mac,
         "password" => |_| true,
         "rgbcolor" => is_rgb_color,
@@ -49,15 +50,6 @@ pub fn format(name: &str) -> Option<Format> {
         }
         _ => return None,
     })
-}
-
-fn is_name_segment(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
-    !bytes.is_empty()
-        && bytes.iter().all(inner)
-        && bytes.first() != Some(&b'-')
-        && bytes.last() != Some(&b'-')
 }
 
 fn is_base64(text: &str) -> bool {

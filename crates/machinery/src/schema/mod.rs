@@ -15,6 +15,7 @@ mod go_text;
 pub mod openapi;
 pub mod pattern;
 pub mod prune;
+pub mod reading;
 pub mod required;
 pub(crate) mod simple_path;
 pub mod structural;
@@ -22,9 +23,6 @@ pub mod table;
 mod timestamp;
 pub mod unique;
 pub mod validate;
-
-#[cfg(test)]
-mod fuzz;
 
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use polder_model::{GroupVersion, GroupVersionKind, Object, SmolStr, Value, format_smolstr, json};
 
-use super::table::{self, BuiltinResource, BuiltinTypes};
+use super::table::{self, BuiltinResource, BuiltinTypes, Subresource};
 use super::{Schema, descriptions};
 use definitions::Definitions;
 
@@ -29,19 +29,10 @@ pub struct PublishedResource {
     pub list_kind: SmolStr,
     pub namespaced: bool,
     pub verbs: Vec<SmolStr>,
-    pub subresources: Vec<PublishedSubresource>,
+    pub subresources: Vec<Subresource>,
     /// Name of its definition; see [`custom_type_name`].
     pub type_name: SmolStr,
     pub schema: PublishedSchema,
-}
-
-#[derive(Clone, Debug)]
-pub struct PublishedSubresource {
-    pub name: SmolStr,
-    pub kind: GroupVersionKind,
-    pub verbs: Vec<SmolStr>,
-    /// Name of the definition of its body; streams have none.
-    pub type_name: Option<SmolStr>,
 }
 
 /// Where the definition of a resource comes from.
@@ -73,16 +64,7 @@ impl PublishedResource {
             list_kind: format_smolstr!("{}List", resource.kind),
             namespaced: resource.namespaced,
             verbs: resource.verbs.clone(),
-            subresources: resource
-                .subresources
-                .iter()
-                .map(|own| PublishedSubresource {
-                    name: own.name.clone(),
-                    kind: own.kind.clone(),
-                    verbs: own.verbs.clone(),
-                    type_name: own.type_name.clone(),
-                })
-                .collect(),
+            subresources: resource.subresources.clone(),
             type_name: resource.type_name.clone(),
             schema: PublishedSchema::Builtin,
         }

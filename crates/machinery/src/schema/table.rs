@@ -88,18 +88,25 @@ pub struct BuiltinResource {
     pub verbs: Vec<SmolStr>,
     pub short_names: Vec<SmolStr>,
     pub categories: Vec<SmolStr>,
-    pub subresources: Vec<BuiltinSubresource>,
+    pub subresources: Vec<Subresource>,
     /// Name of the type of its objects.
     pub type_name: SmolStr,
 }
 
+/// A part of a resource with a path of its own, such as `status`; of custom resources, too.
 #[derive(Clone, Debug)]
-pub struct BuiltinSubresource {
+pub struct Subresource {
     pub name: SmolStr,
     pub kind: GroupVersionKind,
     pub verbs: Vec<SmolStr>,
     /// Name of the type of its body; streams such as `pods/exec` have none.
     pub type_name: Option<SmolStr>,
+}
+
+impl Subresource {
+    pub fn allows(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|own| own == verb)
+    }
 }
 
 /// A line that breaks the syntax above.

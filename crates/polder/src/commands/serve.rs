@@ -103,7 +103,8 @@ impl Serve {
         let (outcome, ()) = tokio::join!(running, signalled);
         store.close();
         tracing::info!("stopped");
-        Ok(outcome?)
+        outcome?;
+        Ok(())
     }
 
     fn open_store(&self, configuration: &Configuration) -> anyhow::Result<Arc<Store>> {

@@ -21,6 +21,11 @@ pub(super) fn age(object: &Value, print: &Print) -> Value {
     since(object.str_at(&["metadata", "creationTimestamp"]), print).into()
 }
 
+/// Whether the object is on its way out.
+pub(super) fn is_terminating(object: &Value) -> bool {
+    object.at(&["metadata", "deletionTimestamp"]).is_some_and(|timestamp| !timestamp.is_null())
+}
+
 pub(super) fn created_at(object: &Value) -> Value {
     text(object, &["metadata", "creationTimestamp"])
 }

@@ -64,7 +64,7 @@ fn status(job: &Value) -> &'static str {
         "Complete"
     } else if has("Failed") {
         "Failed"
-    } else if job.at(&["metadata", "deletionTimestamp"]).is_some_and(|timestamp| !timestamp.is_null()) {
+    } else if cells::is_terminating(job) {
         "Terminating"
     } else if has("Suspended") {
         "Suspended"

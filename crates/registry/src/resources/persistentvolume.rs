@@ -67,7 +67,7 @@ fn cells(volume: &Value, print: &Print) -> Vec<Value> {
 
 /// The phase, or that deletion is under way.
 pub(super) fn phase(object: &Value) -> &str {
-    if object.at(&["metadata", "deletionTimestamp"]).is_some_and(|timestamp| !timestamp.is_null()) {
+    if cells::is_terminating(object) {
         return "Terminating";
     }
     object.str_at(&["status", "phase"]).unwrap_or_default()

@@ -275,7 +275,7 @@ fn cells(pod: &Value, print: &Print) -> Vec<Value> {
         }
     }
 
-    if pod.at(&["metadata", "deletionTimestamp"]).is_some_and(|timestamp| !timestamp.is_null()) {
+    if cells::is_terminating(pod) {
         if pod.str_at(&["status", "reason"]) == Some("NodeLost") {
             reason = "Unknown".into();
         } else if !matches!(phase, "Succeeded" | "Failed") {

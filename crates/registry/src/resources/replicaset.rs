@@ -33,7 +33,7 @@ pub(super) const REPLICASETS: Behavior = Behavior {
     selectable: &[Selectable { label: "status.replicas", paths: &[&["status", "replicas"]], missing: "0" }],
     scale: Some(workload::SCALE),
     columns: COLUMNS,
-    cells,
+    cells: |set, print| row(set, workload::wide_cells(set), print),
     default: |object| workload::default_template(object),
     prepare_create: |object| blank_status::set(object, json!({"replicas": 0})),
     validate_status: |new, _, errors| STATUS.validate(new, errors),
@@ -54,8 +54,7 @@ pub(super) const COLUMNS: &[Column] = &[
     workload::SELECTOR,
 ];
 
-fn cells(set: &Value, print: &Print) -> Vec<Value> {
-    let [names, images, selector] = workload::wide_cells(set);
+pub(super) fn row(set: &Value, [names, images, selector]: [Value; 3], print: &Print) -> Vec<Value> {
     vec![
         cells::name(set),
         cells::count(set, &["spec", "replicas"]).into(),

@@ -24,16 +24,7 @@ pub(super) const REPLICATIONCONTROLLERS: Behavior = Behavior {
 
 fn cells(controller: &Value, print: &Print) -> Vec<Value> {
     let [names, images, _] = workload::wide_cells(controller);
-    vec![
-        cells::name(controller),
-        cells::count(controller, &["spec", "replicas"]).into(),
-        cells::count(controller, &["status", "replicas"]).into(),
-        cells::count(controller, &["status", "readyReplicas"]).into(),
-        cells::age(controller, print),
-        names,
-        images,
-        cells::labels(controller.at(&["spec", "selector"])),
-    ]
+    replicaset::row(controller, [names, images, cells::labels(controller.at(&["spec", "selector"]))], print)
 }
 
 fn default(controller: &mut Value) {

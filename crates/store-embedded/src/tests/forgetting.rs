@@ -4,8 +4,9 @@ use super::*;
 
 /// Every row of `versions`, oldest first, as `space:name@revision`.
 fn rows(engine: &SqliteEngine) -> Vec<String> {
+    let writer = engine.writer.lock();
     let mut statement =
-        engine.connection.prepare("SELECT key, revision FROM versions ORDER BY key, revision").unwrap();
+        writer.connection.prepare("SELECT key, revision FROM versions ORDER BY key, revision").unwrap();
     let rows = statement.query_map([], |row| Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, i64>(1)?))).unwrap();
     rows.map(|row| {
         let (key, revision) = row.unwrap();

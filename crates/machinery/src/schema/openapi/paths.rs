@@ -6,7 +6,7 @@
 use polder_model::{GroupVersion, Object, SmolStr, Value, format_smolstr, json};
 
 use super::definitions::{Definitions, kind_value};
-use super::{Dialect, PublishedResource, PublishedSchema, PublishedSubresource};
+use super::{Dialect, PublishedResource, PublishedSchema, Subresource};
 
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
@@ -133,7 +133,7 @@ enum Place<'a> {
     AllNamespaces,
     Collection,
     Item,
-    Subresource(&'a PublishedSubresource),
+    Subresource(&'a Subresource),
 }
 
 struct Writer<'r, 'd, 't> {

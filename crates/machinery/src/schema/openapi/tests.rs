@@ -10,7 +10,7 @@ fn builtin_resources() -> Vec<PublishedResource> {
 
 fn custom(schema: PublishedSchema) -> PublishedResource {
     let kind = GroupVersion::new("example.com", "v1").kind("Foo");
-    let status = PublishedSubresource {
+    let status = Subresource {
         name: "status".into(),
         kind: kind.clone(),
         verbs: ["get", "patch", "update"].map(SmolStr::from).into(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use polder_model::SmolStr;
 
 use super::lines::{Attributes, FieldLine, Lines, PlaceDefault, TypeLines, broken, comma_split};
-use super::{BuiltinResource, BuiltinSubresource, BuiltinType, BuiltinTypes, TableError, TypeKind};
+use super::{BuiltinResource, BuiltinType, BuiltinTypes, Subresource, TableError, TypeKind};
 use crate::schema::{Arena, Kind, Node, NodeId};
 
 /// Builds types and resources.
@@ -53,7 +53,7 @@ pub(super) fn build(lines: &Lines<'_>) -> Result<BuiltinTypes, TableError> {
             subresources: own
                 .subresources
                 .iter()
-                .map(|(name, verbs, kind)| BuiltinSubresource {
+                .map(|(name, verbs, kind)| Subresource {
                     name: SmolStr::new(name),
                     kind: kind.clone(),
                     verbs: comma_split(verbs),
