@@ -8,7 +8,8 @@ use regex::{Regex, RegexBuilder};
 /// What matching may cache per pattern.
 const DFA_BYTES_MAX: usize = 256 << 10;
 
-const TOO_LARGE: &str = "expression too large";
+/// What is said of a pattern that compiles to more bytes than allowed.
+pub const TOO_LARGE: &str = "expression too large";
 
 /// Go refuses larger repetition counts.
 const REPEAT_MAX: u32 = 1000;

@@ -11,12 +11,14 @@ mod limits;
 mod openapi;
 pub(crate) mod source;
 
+use std::sync::Arc;
+
 use polder_model::{FieldError, FieldPath, Value};
 
 use self::build::Builder;
 use self::source::Source;
-use super::Schema;
 use super::validate::ERRORS_MAX;
+use super::{Schema, rules};
 
 /// Makes a schema from the JSON of `openAPIV3Schema`.
 ///
@@ -72,6 +74,13 @@ fn checked(
         defaults::check(source, compiled.node(), path, &mut problems);
     }
     openapi::check(source, path, &mut problems);
+    let mut compiled = compiled;
+    if problems.is_empty() {
+        let rules = rules::compile(&compiled, source, path, &mut problems);
+        if let Some(arena) = Arc::get_mut(&mut compiled.arena) {
+            arena.rules = rules.map(Arc::new);
+        }
+    }
     problems.truncate(ERRORS_MAX);
     (Some(compiled), problems)
 }
