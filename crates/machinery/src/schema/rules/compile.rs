@@ -1,6 +1,7 @@
 //! Compiling the rules of a schema, and what is wrong with them: errors of the language, and costs beyond the limits.
 
 use polder_cel::{CompileError, Environment, Program, Shape, Type};
+use polder_model::field::bounded;
 use polder_model::{FieldError, FieldPath, SmolStr, Value};
 
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub(crate) fn compile(
         problems,
         cost: 0,
         expensive: Vec::new(),
+        broken: Vec::new(),
     };
     compiler.walk(schema.node(), source, path, Around { cardinality: Some(1), uncorrelatable: None });
     compiler.total(path);
@@ -65,6 +67,8 @@ struct Compiler<'a> {
     problems: &'a mut Vec<FieldError>,
     cost: u64,
     expensive: Vec<(u64, String)>,
+    /// What is wrong with the rules of the place that is being compiled.
+    broken: Vec<String>,
 }
 
 impl Compiler<'_> {
@@ -133,7 +137,8 @@ impl Compiler<'_> {
                 rules.push(rule);
             }
         }
-        self.rules.places.push(Place { node: node.id(), shape, rules });
+        let broken = std::mem::take(&mut self.broken);
+        self.rules.places.push(Place { node: node.id(), shape, rules, broken });
     }
 
     fn rule(
@@ -155,6 +160,7 @@ impl Compiler<'_> {
             Ok(program) => program,
             Err(detail) => {
                 self.report(with_rule(&at.member("rule"), rule, &detail));
+                self.broken.push(bounded(detail));
                 return None;
             }
         };
@@ -188,7 +194,9 @@ impl Compiler<'_> {
         self.rules.bytes += program.memory_bytes();
         self.rules.bytes += message_program.as_ref().map_or(0, |(program, _)| program.memory_bytes());
         if self.rules.bytes > SCHEMA_BYTES_MAX {
-            self.report(FieldError::forbidden(at, "the rules of the schema are too large together"));
+            const TOO_LARGE: &str = "the rules of the schema are too large together";
+            self.report(FieldError::forbidden(at, TOO_LARGE));
+            self.broken = vec![TOO_LARGE.into()];
             return None;
         }
         let message = SmolStr::new(rule.text("message").trim());

@@ -35,6 +35,8 @@ struct Place {
     /// How rules see a value at this place.
     shape: Arc<Shape>,
     rules: Vec<Rule>,
+    /// Why others did not compile.
+    broken: Vec<String>,
 }
 
 #[derive(Debug)]

@@ -123,6 +123,10 @@ impl Run<'_> {
     ) -> Result<(), Ended> {
         let type_name = type_name(node.get().kind);
         let old = before.here.map(|(_, old)| old);
+        for problem in &place.broken {
+            let detail = format!("rule compile error: {problem}");
+            self.errors.push(FieldError::invalid(path, type_name, detail));
+        }
         for rule in &place.rules {
             if rule.uses_old && old.is_none() && !rule.optional_old {
                 continue;

@@ -3,8 +3,8 @@
 use polder_model::{FieldError, FieldPath, Value};
 
 use crate::schema::Schema;
-use crate::schema::structural::structural_problems;
-use crate::schema::structural::tests::compiled;
+use crate::schema::structural::tests::{compiled, object_meta};
+use crate::schema::structural::{compile_stored, structural_problems};
 use crate::schema::validate::{validate, validate_update};
 
 fn texts(errors: &[FieldError]) -> Vec<String> {
@@ -233,6 +233,21 @@ fn wrong_rules_are_refused() {
             "s.x-kubernetes-validations[0].rule: Invalid value: apiextensions.ValidationRule{Rule:\"self.metadata.name.size() < 10 && self.kind != '' && self.metadata.labels.size() > 0\", Message:\"\", MessageExpression:\"\", Reason:(*apiextensions.FieldValueErrorReason)(nil), FieldPath:\"\", OptionalOldSelf:(*bool)(nil)}: compilation failed: ERROR: <input>:1:67: undefined field 'labels'\n | self.metadata.name.size() < 10 && self.kind != '' && self.metadata.labels.size() > 0\n | ..................................................................^",
         ],
     );
+}
+
+#[test]
+fn stored_rules_that_do_not_compile_are_errors_of_objects() {
+    let source = schema(PROPERTIES, r#"{"rule":"self.q > 0"},{"rule":"self.n > 0"}"#);
+    let source = Value::parse(source.as_bytes()).unwrap();
+    let schema = compile_stored(&source, &object_meta()).unwrap();
+    let said = judged(&schema, r#"{"n":0}"#, None);
+    assert_eq!(said.len(), 2);
+    assert!(
+        said[0]
+            .starts_with(r#"spec: Invalid value: "object": rule compile error: compilation failed: ERROR"#),
+        "{said:?}"
+    );
+    assert!(compile_stored(&Value::parse(b"{}").unwrap(), &object_meta()).is_err());
 }
 
 const HINT: &str = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)";

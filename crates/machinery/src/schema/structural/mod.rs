@@ -40,6 +40,16 @@ pub fn compile_at(
     }
 }
 
+/// The same for a schema that was accepted once. Rules that do not compile any more do not keep objects from being
+/// served: they are errors when an object is written.
+pub fn compile_stored(schema: &Value, object_meta: &Schema) -> Result<Schema, Vec<FieldError>> {
+    match checked(schema, Some(object_meta), &FieldPath::root("openAPIV3Schema")) {
+        // Rules are compiled last, when nothing else is wrong.
+        (Some(schema), problems) if problems.is_empty() || schema.arena.rules.is_some() => Ok(schema),
+        (_, problems) => Err(problems),
+    }
+}
+
 /// Everything that is wrong with the JSON of an `openAPIV3Schema`.
 pub fn structural_problems(schema: &Value, path: &FieldPath<'_>) -> Vec<FieldError> {
     checked(schema, None, path).1
