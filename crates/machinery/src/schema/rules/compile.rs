@@ -269,23 +269,23 @@ fn program(
     if fits { Ok(program) } else { Err(wrong_type.into()) }
 }
 
-/// Upstream shows the whole rule as Go prints it.
+/// Upstream shows the whole rule, as Go writes its fields.
 fn with_rule(at: &FieldPath<'_>, rule: Source<'_>, detail: &str) -> FieldError {
-    let text = |key: &str| format!("{:?}", rule.text(key));
-    let optional = match rule.get("optionalOldSelf") {
-        None => "(*bool)(nil)".to_owned(),
-        Some(_) => "(*bool)(0x0)".to_owned(),
+    let json = |value: &Value| {
+        // Go escapes what could be markup.
+        let text = shown(value).to_string();
+        text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
     };
-    let reason = match rule.get("reason") {
-        None => "(*apiextensions.FieldValueErrorReason)(nil)",
-        Some(_) => "(*apiextensions.FieldValueErrorReason)(0x0)",
-    };
+    let text = |key: &str| json(&Value::from(rule.text(key)));
+    let other = |key: &str| rule.get(key).map_or_else(|| "null".to_owned(), json);
     let shown = format!(
-        "apiextensions.ValidationRule{{Rule:{}, Message:{}, MessageExpression:{}, Reason:{reason}, FieldPath:{}, OptionalOldSelf:{optional}}}",
+        r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{},"FieldPath":{},"OptionalOldSelf":{}}}"#,
         text("rule"),
         text("message"),
         text("messageExpression"),
+        other("reason"),
         text("fieldPath"),
+        other("optionalOldSelf"),
     );
     let mut error = FieldError::invalid(at, Value::Null, format!("{shown}: {detail}"));
     error.value = None;

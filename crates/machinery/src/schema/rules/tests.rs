@@ -102,6 +102,33 @@ fn objects_are_judged() {
 }
 
 #[test]
+fn rules_stand_anywhere() {
+    let properties = r#"
+        "n":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 5"}]},
+        "ss":{"type":"array","items":{"type":"string","x-kubernetes-validations":[{"rule":"self != 'x'"}]}},
+        "mm":{"type":"object","additionalProperties":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 1","reason":"FieldValueDuplicate"}]}}"#;
+    let schema = compiled(&schema(properties, ""));
+    let object = r#"{"n":3,"ss":["a","x"],"mm":{"k":1}}"#;
+    let [n, ss, mm] = [
+        "spec.n: Invalid value: 3: failed rule: self > 5",
+        r#"spec.ss[1]: Invalid value: "x": failed rule: self != 'x'"#,
+        "spec.mm[k]: Duplicate value: 1",
+    ];
+    assert_eq!(judged(&schema, object, None), [mm, n, ss]);
+    assert_eq!(judged(&schema, object, Some(object)), Vec::<String>::new());
+    // A list without keys is excused only as a whole.
+    assert_eq!(
+        judged(&schema, r#"{"n":3,"ss":["x","a"],"mm":{"k":1,"j":0}}"#, Some(object)),
+        ["spec.mm[j]: Duplicate value: 0", r#"spec.ss[0]: Invalid value: "x": failed rule: self != 'x'"#]
+    );
+    assert_eq!(
+        judged(&schema, r#"{"n":null,"ss":[null],"mm":{"k":null}}"#, Some(object)).len(),
+        4,
+        "the schema's own errors"
+    );
+}
+
+#[test]
 fn rules_that_fail_are_errors() {
     check(
         r#"{"rule":"self.n > 0"}"#,
@@ -206,19 +233,19 @@ fn wrong_rules_are_refused() {
     refused(
         &schema(PROPERTIES, r#"{"rule":"self.q > 0"}"#),
         &[
-            "s.properties[spec].x-kubernetes-validations[0].rule: Invalid value: apiextensions.ValidationRule{Rule:\"self.q > 0\", Message:\"\", MessageExpression:\"\", Reason:(*apiextensions.FieldValueErrorReason)(nil), FieldPath:\"\", OptionalOldSelf:(*bool)(nil)}: compilation failed: ERROR: <input>:1:5: undefined field 'q'\n | self.q > 0\n | ....^",
+            "s.properties[spec].x-kubernetes-validations[0].rule: Invalid value: {\"Rule\":\"self.q \\u003e 0\",\"Message\":\"\",\"MessageExpression\":\"\",\"Reason\":null,\"FieldPath\":\"\",\"OptionalOldSelf\":null}: compilation failed: ERROR: <input>:1:5: undefined field 'q'\n | self.q > 0\n | ....^",
         ],
     );
     refused(
         &schema(PROPERTIES, r#"{"rule":"self.n"}"#),
         &[
-            "s.properties[spec].x-kubernetes-validations[0].rule: Invalid value: apiextensions.ValidationRule{Rule:\"self.n\", Message:\"\", MessageExpression:\"\", Reason:(*apiextensions.FieldValueErrorReason)(nil), FieldPath:\"\", OptionalOldSelf:(*bool)(nil)}: cel expression must evaluate to a bool",
+            "s.properties[spec].x-kubernetes-validations[0].rule: Invalid value: {\"Rule\":\"self.n\",\"Message\":\"\",\"MessageExpression\":\"\",\"Reason\":null,\"FieldPath\":\"\",\"OptionalOldSelf\":null}: cel expression must evaluate to a bool",
         ],
     );
     refused(
         &schema(PROPERTIES, r#"{"rule":"self.n > 0","messageExpression":"self.n"}"#),
         &[
-            "s.properties[spec].x-kubernetes-validations[0].messageExpression: Invalid value: apiextensions.ValidationRule{Rule:\"self.n > 0\", Message:\"\", MessageExpression:\"self.n\", Reason:(*apiextensions.FieldValueErrorReason)(nil), FieldPath:\"\", OptionalOldSelf:(*bool)(nil)}: messageExpression must evaluate to a string",
+            "s.properties[spec].x-kubernetes-validations[0].messageExpression: Invalid value: {\"Rule\":\"self.n \\u003e 0\",\"Message\":\"\",\"MessageExpression\":\"self.n\",\"Reason\":null,\"FieldPath\":\"\",\"OptionalOldSelf\":null}: messageExpression must evaluate to a string",
         ],
     );
     refused(
@@ -230,7 +257,7 @@ fn wrong_rules_are_refused() {
     refused(
         r#"{"type":"object","x-kubernetes-validations":[{"rule":"self.metadata.name.size() < 10 && self.kind != '' && self.metadata.labels.size() > 0"}]}"#,
         &[
-            "s.x-kubernetes-validations[0].rule: Invalid value: apiextensions.ValidationRule{Rule:\"self.metadata.name.size() < 10 && self.kind != '' && self.metadata.labels.size() > 0\", Message:\"\", MessageExpression:\"\", Reason:(*apiextensions.FieldValueErrorReason)(nil), FieldPath:\"\", OptionalOldSelf:(*bool)(nil)}: compilation failed: ERROR: <input>:1:67: undefined field 'labels'\n | self.metadata.name.size() < 10 && self.kind != '' && self.metadata.labels.size() > 0\n | ..................................................................^",
+            "s.x-kubernetes-validations[0].rule: Invalid value: {\"Rule\":\"self.metadata.name.size() \\u003c 10 \\u0026\\u0026 self.kind != '' \\u0026\\u0026 self.metadata.labels.size() \\u003e 0\",\"Message\":\"\",\"MessageExpression\":\"\",\"Reason\":null,\"FieldPath\":\"\",\"OptionalOldSelf\":null}: compilation failed: ERROR: <input>:1:67: undefined field 'labels'\n | self.metadata.name.size() < 10 && self.kind != '' && self.metadata.labels.size() > 0\n | ..................................................................^",
         ],
     );
 }
