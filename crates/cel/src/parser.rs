@@ -16,6 +16,8 @@ use crate::source::{CompileErrors, Position};
 const SOURCE_CHARS_MAX: usize = 100_000;
 /// Deeper trees are refused, as upstream does.
 const DEPTH_MAX: u32 = 250;
+/// Loops in loops count for more: nobody can pay for many of them anyway.
+const LOOP_WEIGHT: u32 = 4;
 
 /// Names that are words of the language, though the grammar has no use for them. Members may have them.
 const RESERVED: [&str; 17] = [
@@ -501,7 +503,9 @@ impl<'s> Parser<'s> {
         kind: ExprKind,
         children: &[ExprId],
     ) -> Result<ExprId, Stop> {
-        let depth = children.iter().map(|child| self.depths[child.index()]).max().unwrap_or(0) + 1;
+        // A loop takes more of the stack than other nodes when it runs.
+        let weight = if matches!(kind, ExprKind::Fold(_)) { LOOP_WEIGHT } else { 1 };
+        let depth = children.iter().map(|child| self.depths[child.index()]).max().unwrap_or(0) + weight;
         if depth > DEPTH_MAX {
             return Err(self.too_deep());
         }
