@@ -15,7 +15,7 @@ mod tests;
 
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::{NodeRef, embedded, formats, unique};
+use super::{NodeRef, embedded, formats, rules, unique};
 use scalars::{type_text, wrong_type};
 pub(crate) use shown::shown;
 use since::Before;
@@ -32,6 +32,7 @@ pub fn validate(node: NodeRef<'_>, value: &Value, path: &FieldPath<'_>, errors: 
     Validator::new(path).validate(node, value, errors);
     embedded::validate_embedded(node, value, path, errors);
     unique::validate_lists(node, value, path, errors);
+    rules::validate_rules(node, value, None, errors);
 }
 
 /// One validation, or several that share their limits.

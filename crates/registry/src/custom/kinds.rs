@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use imbl::OrdMap;
 use parking_lot::Mutex;
-use polder_model::{FieldPath, GroupResource, PlaneId, SmolStr, Status, Value};
+use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value};
 use polder_store::{ListQuery, Plane, Revision, SpaceId, Store, StoredObject};
 use sha2::{Digest, Sha256};
 
@@ -239,7 +239,7 @@ impl Customs {
     pub(super) fn schema_bytes(&self, crd: &Value) -> usize {
         let versions = crd.array_at(&["spec", "versions"]).iter();
         let schemas = versions.filter_map(|version| version.at(&["schema", "openAPIV3Schema"]));
-        let compile = |schema| self.schemas.compile(schema, &FieldPath::root("openAPIV3Schema")).ok();
+        let compile = |schema| self.schemas.compile_stored(schema);
         schemas.filter_map(compile).map(|compiled| compiled.bytes).sum()
     }
 
@@ -249,7 +249,7 @@ impl Customs {
         }
         let schemas = RefCell::new(Vec::new());
         let compile = |written: &Value| {
-            let compiled = self.schemas.compile(written, &FieldPath::root("openAPIV3Schema")).ok()?;
+            let compiled = self.schemas.compile_stored(written)?;
             schemas.borrow_mut().push(compiled.clone());
             Some(compiled)
         };

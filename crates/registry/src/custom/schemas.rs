@@ -58,6 +58,15 @@ impl Schemas {
         Ok(self.known.lock().insert(digest, compiled, bytes))
     }
 
+    /// The same for a schema that was accepted once: only rules may be wrong with it.
+    pub(super) fn compile_stored(&self, written: &Value) -> Option<Arc<Compiled>> {
+        let path = FieldPath::root("openAPIV3Schema");
+        self.compile(written, &path).ok().or_else(|| {
+            let schema = structural::compile_stored(written, &object_meta()).ok()?;
+            Some(Arc::new(Compiled::new(schema, written, written.to_vec().len())))
+        })
+    }
+
     pub(super) fn sweep(&self) {
         self.known.lock().sweep();
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::super::{ListType, NodeRef, embedded, unique};
+use super::super::{ListType, NodeRef, embedded, rules, unique};
 use super::Validator;
 
 /// Checks a custom resource that is there already: what an update leaves as it was is not held against it, even if it
@@ -14,6 +14,7 @@ pub fn validate_update(node: NodeRef<'_>, value: &Value, old: &Value, errors: &m
     Validator::new(&path).validate_since(node, value, Some(Before { node, value: old }), errors);
     embedded::validate_embedded(node, value, &path, errors);
     validate_lists_since(node, value, old, errors);
+    rules::validate_rules(node, value, Some(old), errors);
 }
 
 /// The same for an update of nothing but the status: the rest is not looked at.
@@ -23,6 +24,7 @@ pub fn validate_status(node: NodeRef<'_>, value: &Value, old: &Value, errors: &m
         Validator::new(&FieldPath::root("status")).validate_since(status, new, before, errors);
     }
     validate_lists_since(node, value, old, errors);
+    rules::validate_rules(node, value, Some(old), errors);
 }
 
 /// Lists whose elements were not unique before need not become so now.
