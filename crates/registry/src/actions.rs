@@ -1,17 +1,21 @@
 //! Actions on pods that are not edits: binding to a node, eviction.
 
 use polder_model::selector::LabelSelector;
-use polder_model::{Reason, SmolStr, Status, Value, json};
+use polder_model::{FieldPath, Reason, SmolStr, Status, Value, json};
 
-use crate::context::{Query, RequestContext, WriteOptions, dry_run, invalid_options};
+use crate::context::{FieldValidation, Query, RequestContext, WriteOptions, dry_run, invalid_options};
+use crate::decode;
 use crate::definition::Target;
 use crate::delete::DeleteOptions;
 use crate::list::ListOptions;
-use crate::metadata::check_namespace;
+use crate::metadata::{check_namespace, validate_annotations, validate_labels};
 use crate::registry::Registry;
 
 /// A budget that has let go of more pods than this, none of which has gone, is not asked for another.
 const DISRUPTED_PODS_MAX: usize = 2000;
+
+/// What may be read to find the budget of a pod; more is nobody's honest need.
+const BUDGETS_BYTES_MAX: usize = 4 << 20;
 
 /// What an action answers with.
 pub fn success() -> Value {
@@ -32,12 +36,23 @@ impl Registry {
             return Err(Status::bad_request("Name parameter required."));
         }
         let pod = self.sibling(context, "", "pods").await?.with_name(&target.namespace, name);
-        self.bind(context, &pod, binding, options).await?;
+        self.bind_shaped(context, &pod, binding, options).await?;
         Ok(success())
     }
 
     /// Assigns a pod to a node, once. The caller has been authorized for the subresource.
     pub async fn bind(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        mut binding: Value,
+        options: &WriteOptions,
+    ) -> Result<(), Status> {
+        shape_action(context, target, &mut binding, options.field_validation)?;
+        self.bind_shaped(context, target, &binding, options).await
+    }
+
+    async fn bind_shaped(
         &self,
         context: &RequestContext,
         target: &Target,
@@ -74,6 +89,16 @@ impl Registry {
                     pod.set_at(&["metadata", field, key], value.clone());
                 }
             }
+            let mut errors = Vec::new();
+            validate_labels(
+                pod.at(&["metadata", "labels"]),
+                &FieldPath::root("metadata").member("labels"),
+                &mut errors,
+            );
+            validate_annotations(pod.at(&["metadata", "annotations"]), &mut errors);
+            if !errors.is_empty() {
+                return Err(Status::invalid(&target.definition.error_kind(), &target.name, &errors));
+            }
             set_condition(
                 pod,
                 json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": (self.now())}),
@@ -89,10 +114,11 @@ impl Registry {
         &self,
         context: &RequestContext,
         target: &Target,
-        eviction: &Value,
+        mut eviction: Value,
         query: &Query,
     ) -> Result<(), Status> {
-        check_sent(target, eviction, "Eviction")?;
+        shape_action(context, target, &mut eviction, FieldValidation::Ignore)?;
+        check_sent(target, &eviction, "Eviction")?;
         let mut options = DeleteOptions::read(eviction.get("deleteOptions"), &Query::default())?;
         let mut errors = Vec::new();
         options.dry_run |= dry_run(query.all("dryRun"), &mut errors);
@@ -142,29 +168,34 @@ impl Registry {
         let budgets = budgets.with_name(&target.namespace, "");
         let all = ListOptions::from_query(&Query::default(), &budgets)?;
         let mut listing = self.listing_unchecked(context, &budgets, &all).await?;
-        let mut found = Vec::new();
+        let (mut found, mut bytes) = (None, 0);
         loop {
             let page = listing.objects.page().await?;
             if page.is_empty() {
                 break;
             }
             for stored in page {
-                let budget = self.to_client(context, &budgets, &stored)?;
-                if covers(&budget, pod) {
-                    found.push((budgets.with_name(&target.namespace, &stored.name.name), budget));
+                bytes += stored.record.len();
+                if bytes > BUDGETS_BYTES_MAX {
+                    let why = "the disruption budgets of its namespace are too large to look through";
+                    return Err(Status::forbidden(&target.definition.group_resource(), &target.name, why));
                 }
+                let budget = self.to_client(context, &budgets, &stored)?;
+                if !covers(&budget, pod) {
+                    continue;
+                }
+                if found.is_some() {
+                    return Err(Status::untyped(
+                        500,
+                        "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+                    ));
+                }
+                found = Some((budgets.with_name(&target.namespace, &stored.name.name), budget));
             }
+            // Selectors may be long: others want to go on meanwhile.
+            tokio::task::yield_now().await;
         }
-        let (own, budget) = match found.as_slice() {
-            [] => return Ok(()),
-            [one] => one,
-            _ => {
-                return Err(Status::untyped(
-                    500,
-                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
-                ));
-            }
-        };
+        let Some((own, budget)) = &found else { return Ok(()) };
         if !is_ready(pod) && may_go_unready(budget) {
             return Ok(());
         }
@@ -185,6 +216,19 @@ impl Registry {
         let (namespace, name, subresource) = Default::default();
         Ok(Target { definition, version, namespace, name, subresource })
     }
+}
+
+/// What is sent has the form of its kind.
+fn shape_action(
+    context: &RequestContext,
+    target: &Target,
+    sent: &mut Value,
+    validation: FieldValidation,
+) -> Result<(), Status> {
+    let kind = target.served().subresource(&target.subresource).map(|part| part.kind.clone());
+    let kind = kind.ok_or_else(Status::path_not_found)?;
+    let shaped = decode::shape_part(context, target, sent, validation);
+    shaped.map_err(|problem| problem.in_document(&kind.kind, &kind.version))
 }
 
 /// What is sent to a pod speaks of that pod.

@@ -16,8 +16,6 @@ use crate::context::{FieldValidation, RequestContext};
 use crate::custom;
 use crate::definition::{Origin, Target};
 
-const SCALE_TYPE: &str = "io.k8s.api.autoscaling.v1.Scale";
-
 /// Errors show no more of a document: they are for people.
 const SHOWN_LEN_MAX: usize = 8 * 1024;
 
@@ -103,13 +101,16 @@ pub(crate) fn shape(
     default(target, value).map_err(Misshapen::Refused)
 }
 
-/// The same for a `Scale`, whatever it scales.
-pub(crate) fn shape_scale(
+/// The same for the body of a subresource that has a type of its own: a `Scale`, a `Binding`, an `Eviction`.
+pub(crate) fn shape_part(
     context: &RequestContext,
+    target: &Target,
     value: &mut Value,
     validation: FieldValidation,
 ) -> Result<(), Misshapen> {
-    let schema = builtin().schema(SCALE_TYPE).expect("the table has Scale");
+    let part = target.served().subresource(&target.subresource);
+    let schema = part.and_then(|part| builtin().schema(part.type_name.as_deref()?));
+    let Some(schema) = schema else { return Ok(()) };
     coerce(schema.node(), value).map_err(|error| Misshapen::Unfit(error.to_string()))?;
     let mut unknown = Vec::new();
     prune(schema.node(), value, &mut unknown);

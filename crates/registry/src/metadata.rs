@@ -198,7 +198,7 @@ pub(crate) fn validate_labels(labels: Option<&Value>, path: &FieldPath<'_>, erro
     }
 }
 
-fn validate_annotations(annotations: Option<&Value>, errors: &mut Vec<FieldError>) {
+pub(crate) fn validate_annotations(annotations: Option<&Value>, errors: &mut Vec<FieldError>) {
     let Some(Value::Object(annotations)) = annotations else { return };
     let root = FieldPath::root("metadata");
     let path = root.member("annotations");

@@ -5,7 +5,7 @@ use polder_model::selector::LabelSelector;
 use polder_model::{FieldError, GroupKind, SmolStr, Status, Value, json};
 
 use crate::context::{RequestContext, WriteOptions};
-use crate::decode::{Document, shape_scale};
+use crate::decode::{Document, shape_part};
 use crate::definition::{Scale, Target};
 use crate::ownership;
 use crate::registry::{Answered, ObjectAnswer, Registry};
@@ -68,23 +68,8 @@ pub(crate) async fn update(
     if scale.str_at(&["kind"]).is_some_and(|kind| kind != "Scale") {
         return Err(Status::bad_request("the body of a scale update must be a Scale"));
     }
-    let shaped = shape_scale(context, &mut scale, options.field_validation);
+    let shaped = shape_part(context, target, &mut scale, options.field_validation);
     shaped.map_err(|problem| problem.in_document("Scale", "v1"))?;
-    match scale.str_at(&["metadata", "name"]).unwrap_or_default() {
-        "" => {
-            return Err(Status::bad_request(format!(
-                "the name of the object ({} based on URL) was undeterminable: name must be provided",
-                target.name
-            )));
-        }
-        given if given != target.name => {
-            return Err(Status::bad_request(format!(
-                "the name of the object ({given}) does not match the name on the URL ({})",
-                target.name
-            )));
-        }
-        _ => {}
-    }
     write(registry, context, target, options, |_, _| Ok(scale.clone().into())).await
 }
 
@@ -101,7 +86,7 @@ pub(crate) async fn patch(
     let change = |_: &Value, old| {
         let mut new = apply_patch(target, kind, patch, old)?;
         let patched = new.clone();
-        let shaped = shape_scale(context, &mut new, options.field_validation);
+        let shaped = shape_part(context, target, &mut new, options.field_validation);
         shaped.map_err(|problem| problem.in_patch(&patched.to_string()))?;
         Ok(new.into())
     };

@@ -528,15 +528,27 @@ impl Registry {
         stored: &Arc<StoredObject>,
         options: &WriteOptions,
     ) -> Result<Option<Answered>, Status> {
+        let key = self.key(context, target);
+        let plane = planes::change(self, context, target, Some(&new), Some(old))?;
         let version = &target.served().name;
-        if target.definition.rereading(version, &stored.record).is_some() {
+        let reread = target.definition.rereading(version, &stored.record).is_some();
+        if reread {
             // Parts of it come from a read, which brings only so many defaults; what is stored has them all.
             target.definition.complete(version, &mut new).ok();
         }
         keep_times(&mut new, old);
-        let key = self.key(context, target);
-        let plane = planes::change(self, context, target, Some(&new), Some(old))?;
-        let record = self.fitted(context, target, &mut new)?;
+        let mut record = encoded(context, target, &new);
+        // What is on its way out goes, and what does not grow stays, however large it is.
+        if record.len() > stored.record.len()
+            && !is_finished(&new)
+            && self.check_size(context, target, &record).is_err()
+        {
+            let kept = if reread { untouched_but_metadata(target, &new, old, stored) } else { None };
+            record = match kept {
+                Some(record) => record,
+                None => self.fitted(context, target, &mut new)?,
+            };
+        }
         if options.dry_run {
             return Ok(Some(Answered::Made(self.as_if_stored(
                 context,
@@ -808,6 +820,24 @@ fn encoded(context: &RequestContext, target: &Target, value: &Value) -> Record {
     convert(target, &mut stored_form, &target.group_version(), &target.definition.storage);
     planes::strip_live(context, target, &mut stored_form);
     stored(&stored_form)
+}
+
+/// If a write changes nothing but metadata, the object with the rest as it is stored, under the schema of that time:
+/// today's defaults, which would make it too large, must not keep it from being deleted.
+fn untouched_but_metadata(
+    target: &Target,
+    new: &Value,
+    old: &Value,
+    stored: &StoredObject,
+) -> Option<Record> {
+    let mut before = old.clone();
+    target.definition.complete(&target.served().name, &mut before).ok();
+    if !same_but_status(new, &before, false) {
+        return None;
+    }
+    let mut body = Value::parse(stored.record.body()).ok()?;
+    copy_member(&mut body, new, "metadata");
+    Some(Record::encode_as(&body, stored.record.form()))
 }
 
 /// A deleted object that nothing holds back any more.

@@ -303,3 +303,37 @@ async fn what_a_scale_makes_is_complete() {
     plane.patch(&format!("{WIDGETS}/w/scale"), PatchKind::Merge, patch).await.unwrap();
     assert_eq!(listed(&plane, WIDGETS, &[]).await, [r#"w{"mode":"m","replicas":2}="#]);
 }
+
+/// Defaults that came later do not keep an object from being deleted, however large they would make it.
+#[tokio::test]
+async fn what_became_too_large_can_be_deleted() {
+    let world = World::new();
+    let acme = world.plane("acme", json!({"limits": {"objectBytes": 4_000}})).await;
+    acme.create(CRDS, crd(vec![version("v1", true, before())])).await.unwrap();
+    for name in ["whole", "parts"] {
+        let metadata = json!({"name": name, "finalizers": ["example.com/a", "example.com/b"]});
+        acme.create(
+            WIDGETS,
+            json!({"metadata": metadata, "spec": {"size": (Value::from("x".repeat(2_500)))}}),
+        )
+        .await
+        .unwrap();
+    }
+    let more =
+        json!({"size": (text()), "new": {"type": "string", "default": (Value::from("y".repeat(2_000)))}});
+    set_versions(&acme, vec![version("v1", true, more)]).await;
+    for (name, steps) in
+        [("whole", vec![json!(null)]), ("parts", vec![json!(["example.com/b"]), json!(null)])]
+    {
+        let path = format!("{WIDGETS}/{name}");
+        let grown =
+            acme.patch(&path, PatchKind::Merge, json!({"spec": {"size": (Value::from("z".repeat(2_500)))}}));
+        assert_eq!(grown.await.unwrap_err().code, 413, "with all its defaults it is too large");
+        acme.delete(&path, json!({})).await.unwrap();
+        for finalizers in steps {
+            let patch = json!({"metadata": {"finalizers": finalizers}});
+            acme.patch(&path, PatchKind::Merge, patch).await.unwrap();
+        }
+        assert_eq!(acme.get(&path).await.unwrap_err().code, 404);
+    }
+}

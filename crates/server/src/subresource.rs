@@ -60,12 +60,12 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
         "binding" => {
             let binding = call.document(&target).await?.value;
             let options = WriteOptions::from_query(&call.query, "CreateOptions")?;
-            registry.bind(&call.context, &target, &binding, &options).await?;
+            registry.bind(&call.context, &target, binding, &options).await?;
             Ok(answer::value(StatusCode::CREATED, &success(), style))
         }
         "eviction" => {
             let eviction = call.document(&target).await?.value;
-            registry.evict(&call.context, &target, &eviction, &call.query).await?;
+            registry.evict(&call.context, &target, eviction, &call.query).await?;
             Ok(answer::value(StatusCode::CREATED, &success(), style))
         }
         "token" => Err(Status::untyped(501, "service account tokens are not issued yet")),

@@ -31,7 +31,7 @@ fn expression(depth: usize, random: &mut Random) -> String {
     if depth == 0 {
         return (*random.pick(LEAVES)).into();
     }
-    let mut below = |random: &mut Random| expression(depth - 1, random);
+    let below = |random: &mut Random| expression(depth - 1, random);
     match random.below(12) {
         0 => format!("(dyn({}) ? dyn({}) : dyn({}))", below(random), below(random), below(random)),
         1 | 2 => {

@@ -324,6 +324,11 @@ fn pods_are_bound_and_evicted() {
     assert!(acme.get(&path).json()["spec"].get("nodeName").is_none());
     bind("", &json!({"metadata": {"name": "q"}, "target": node})).expect(400);
     bind("", &json!({"metadata": {"name": "p"}, "target": {"kind": "Pod", "name": "n1"}})).expect(500);
+    for (labels, code) in
+        [(json!({"n": 5}), 400), (json!({"x": {"y": 1}}), 400), (json!({"bad key!": "v"}), 422)]
+    {
+        bind("", &json!({"metadata": {"name": "p", "labels": labels}, "target": node})).expect(code);
+    }
     let collection = "/api/v1/namespaces/default/bindings";
     acme.post(&format!("{collection}?dryRun=All"), &binding).expect(201);
     acme.post(collection, &json!({"metadata": {"name": "missing"}, "target": node})).expect(404);
@@ -368,6 +373,21 @@ fn pods_are_bound_and_evicted() {
     evict("", &json!({"metadata": {"name": "q"}})).expect(400);
     evict("", &json!({"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"uid": "x"}}}))
         .expect(409);
+    // Budgets that nobody could honestly need are not looked through.
+    let values: Vec<String> = (0..100_000).map(|value| format!("v{value}")).collect();
+    let long = json!({"matchExpressions": [{"key": "a", "operator": "In", "values": values}]});
+    for name in ["l1", "l2", "l3", "l4", "l5"] {
+        let budget = json!({"metadata": {"name": name}, "spec": {"minAvailable": 1, "selector": long}});
+        acme.post(budgets, &budget).expect(201);
+    }
+    evict("", &eviction).expect(403);
+    for name in ["l1", "l2", "l3", "l4", "l5"] {
+        acme.delete(&format!("{budgets}/{name}")).expect(200);
+    }
+    let twin = json!({"metadata": {"name": "twin"}, "spec": {"minAvailable": 1, "selector": {}}});
+    acme.post(budgets, &twin).expect(201);
+    evict("", &eviction).expect(500);
+    acme.delete(&format!("{budgets}/twin")).expect(200);
     evict("?dryRun=All", &eviction).expect(201);
     assert!(acme.get(&path).json()["metadata"].get("deletionTimestamp").is_none());
     assert_eq!(acme.get(&format!("{budgets}/b")).json()["status"]["disruptionsAllowed"], 1);
