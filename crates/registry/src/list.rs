@@ -176,7 +176,13 @@ impl Registry {
         options: &ListOptions,
     ) -> Result<Listing, Status> {
         self.authorize(context, "list", target).await?;
-        self.listing_unchecked(context, target, options).await
+        let listing = self.listing_unchecked(context, target, options).await?;
+        if !self.is_current(&context.plane, target).await? {
+            let name = target.definition.group_resource();
+            let text = format!("the definition of {name} has just changed: ask again");
+            return Err(Status::unavailable(text).with_retry_after(1));
+        }
+        Ok(listing)
     }
 
     /// A listing for somebody whose right to it has been checked.

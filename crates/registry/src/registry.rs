@@ -96,6 +96,17 @@ impl Registry {
         Ok(self.catalog(plane).await?.find(group, version, plural))
     }
 
+    /// Whether a resource is defined as somebody took it to be. Read after what it is used for has begun, this says that
+    /// the definition was good when it began: nothing written under another one is read with it.
+    pub(crate) async fn is_current(&self, plane: &Arc<Plane>, target: &Target) -> Result<bool, Status> {
+        let definition = &target.definition;
+        if !definition.is_custom() {
+            return Ok(true);
+        }
+        let found = self.resolve(plane, &definition.group, &target.served().name, &definition.plural).await?;
+        Ok(found.is_some_and(|(found, version)| Arc::ptr_eq(&found, definition) && version == target.version))
+    }
+
     pub async fn authorize(
         &self,
         context: &RequestContext,

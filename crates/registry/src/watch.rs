@@ -165,6 +165,14 @@ impl Registry {
             Err(WatchError::Ended) => Err(None),
             Err(WatchError::Engine(error)) => Err(Some(Box::new(Status::internal(error.to_string())))),
         };
+        // A change of the definition ends the watches there are. One that came before this watch was there has ended
+        // nothing: so it ends now, before it tells anything, and the client begins another.
+        let watch = if self.is_current(plane, target).await? {
+            watch
+        } else {
+            (initial, initial_end) = (None, None);
+            Err(None)
+        };
         Ok(ClientWatch {
             target: target.clone(),
             selection: options.selection.clone(),

@@ -337,3 +337,30 @@ async fn what_became_too_large_can_be_deleted() {
         assert_eq!(acme.get(&path).await.unwrap_err().code, 404);
     }
 }
+
+/// Somebody looks up how widgets are defined, then waits for something while the CRD changes. What is written from then on
+/// is not read with the old definition.
+#[tokio::test]
+async fn what_has_changed_meanwhile_is_noticed() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    plane.create(CRDS, crd(vec![version("v1", true, after())])).await.unwrap();
+    let (registry, context) = (&world.registry, Arc::new(plane.context()));
+    let old = plane.target(WIDGETS).await;
+    set_versions(&plane, vec![version("v1", true, before())]).await;
+    widget(&plane, "new", json!({"old": "x"})).await;
+    let new = plane.target(WIDGETS).await;
+    for query in [&[][..], &[("resourceVersion", "0")], &[("resourceVersion", "1")]] {
+        let options = WatchOptions::from_query(&pairs(query), &old).unwrap();
+        let mut watch = registry.watch(context.clone(), &old, &options).await.unwrap();
+        assert!(watch.next().await.is_none(), "{query:?}");
+    }
+    let options = ListOptions::from_query(&pairs(&[]), &old).unwrap();
+    let refused = registry.listing(&context, &old, &options).await.unwrap_err();
+    assert_eq!(refused.code, 503, "{refused:?}");
+    // Whoever asks again is told.
+    let options = WatchOptions::from_query(&pairs(&[]), &new).unwrap();
+    let mut watch = registry.watch(context, &new, &options).await.unwrap();
+    assert_eq!(told(&plane, &mut watch).await, r#"+new{"old":"x"}"#);
+    assert_eq!(listed(&plane, WIDGETS, &[]).await.len(), 1);
+}

@@ -52,9 +52,28 @@ fn memory_bytes() -> Option<usize> {
         let kib: usize = line.trim().trim_end_matches("kB").trim().parse().ok()?;
         kib.checked_mul(1024)
     });
-    let paths = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let group = paths.iter().find_map(|path| read(path)?.trim().parse::<usize>().ok());
-    machine.into_iter().chain(group).min()
+    machine.into_iter().chain(group_bytes(read)).min()
+}
+
+/// What the process's control group may use, or any group around it: the least counts. Of both versions of control groups;
+/// in a container the path may be one of the host's, of which only the root is to be seen.
+fn group_bytes(read: impl Fn(&str) -> Option<String>) -> Option<usize> {
+    let groups = read("/proc/self/cgroup").unwrap_or_default();
+    let limits = groups.lines().flat_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let (mount, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            _ if controllers.split(',').any(|one| one == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => return Vec::new(),
+        };
+        let ancestors = path.match_indices('/').map(|(at, _)| &path[..at]);
+        let paths = ancestors.chain([path.trim_end_matches('/')]);
+        paths.filter_map(|path| read(&format!("{mount}{path}/{file}"))?.trim().parse().ok()).collect()
+    });
+    limits.min()
 }
 
 #[cfg(test)]
@@ -70,5 +89,30 @@ mod tests {
         check(Some(256 << 20), 128);
         check(Some(1 << 40), 4096);
         check(None, 512);
+    }
+
+    #[test]
+    fn the_narrowest_control_group_counts() {
+        let check = |files: &[(&str, &str)], expected: Option<usize>| {
+            let read =
+                |path: &str| files.iter().find(|(own, _)| *own == path).map(|(_, text)| format!("{text}\n"));
+            assert_eq!(group_bytes(read), expected, "{files:?}");
+        };
+        let unit = ("/proc/self/cgroup", "0::/system.slice/polder.service");
+        check(&[], None);
+        check(&[unit], None);
+        let own = ("/sys/fs/cgroup/system.slice/polder.service/memory.max", "1073741824");
+        check(&[unit, own], Some(1 << 30));
+        check(&[unit, own, ("/sys/fs/cgroup/system.slice/memory.max", "max")], Some(1 << 30));
+        check(&[unit, own, ("/sys/fs/cgroup/system.slice/memory.max", "4096")], Some(4096));
+        check(&[unit, ("/sys/fs/cgroup/memory.max", "8192")], Some(8192));
+        let container = ("/proc/self/cgroup", "0::/");
+        check(&[container, ("/sys/fs/cgroup/memory.max", "8192")], Some(8192));
+        let first = ("/proc/self/cgroup", "9:name=systemd:/x\n4:cpu,memory:/docker/a\n0::/");
+        let files = [
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/docker/a/memory.limit_in_bytes",
+        ];
+        check(&[first, (files[0], "9223372036854771712"), (files[1], "8192")], Some(8192));
     }
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use http::header::{self, HeaderValue};
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method};
 use hyper::body::Incoming;
 use polder_auth::UserInfo;
 use polder_auth::authn::{Credentials, Unauthenticated};
 use polder_auth::authz::{Attributes, Decision, Target, is_public_path, refusal};
-use polder_model::{GroupResource, PlaneId, Status};
+use polder_model::{GroupResource, PlaneId, Reason, Status};
 use polder_registry::status::plane_not_found;
 use polder_registry::{Query, RequestContext};
 use polder_store::Plane;
@@ -76,7 +76,7 @@ pub(crate) async fn serve(
         }
         let plane = plane(&state, &peer, &route, &user)?;
         // Nobody in particular can do nothing in particular, so nothing of a plane's share is spent on it.
-        let pass = if user.is_anonymous() { None } else { Some(entered(&state, &plane)?) };
+        let pass = if user.is_anonymous() { None } else { Some(entered(&state, &plane, &route)?) };
         if pass.is_some() {
             peer.lane.set(plane.id);
         }
@@ -115,8 +115,9 @@ pub(crate) async fn serve(
             Ok(Err(_)) => Err(Status::internal("the request failed; the server's log says why")),
             Err(_) => Err(Status::timeout("Timeout: request did not complete within the allotted timeout")),
         };
+        // Other answers of this code are upstream's for mistakes of the client's.
         if let Err(status) = &outcome
-            && status.code == StatusCode::INTERNAL_SERVER_ERROR.as_u16()
+            && status.reason == Some(Reason::InternalError)
         {
             let plane = context.plane.name.as_str();
             let path = parts.uri.path();
@@ -229,8 +230,12 @@ fn plane(state: &State, peer: &Peer, route: &Route, user: &UserInfo) -> Result<A
 }
 
 /// Takes a place among the plane's requests and notes that the plane is in use.
-fn entered(state: &State, plane: &Arc<Plane>) -> Result<Pass, Status> {
-    let pass = state.gates.enter(plane, &state.registry.options.default_limits)?;
+fn entered(state: &State, plane: &Arc<Plane>, route: &Route) -> Result<Pass, Status> {
+    let limits = &state.registry.options.default_limits;
+    let pass = match crate::health::is_probe(route) {
+        true => state.gates.enter_probe(plane, limits)?,
+        false => state.gates.enter(plane, limits)?,
+    };
     let now = u64::try_from((state.registry.options.clock)()).unwrap_or_default();
     if plane.usage.last_activity.swap(now, Ordering::Relaxed) == 0 {
         let (registry, id) = (state.registry.clone(), plane.id);

@@ -18,7 +18,7 @@ use polder_registry::watch::WatchOptions;
 use polder_registry::write::PatchKind;
 use polder_registry::{Answered, Query, RequestContext, Target};
 
-use crate::answer::{self, Answer, Style};
+use crate::answer::{self, Answer, Draft, Style};
 use crate::body;
 use crate::budget::Room;
 use crate::limits::Pass;
@@ -74,14 +74,14 @@ impl Call {
                 self.authorize_path().await?;
                 let catalog = self.state.registry.catalog(&self.context.plane).await?;
                 let found = discovery::group(&catalog, &group).ok_or_else(Status::path_not_found)?;
-                Ok(answer::value(StatusCode::OK, &found, self.style()?))
+                self.document_answer(&found, self.style()?)
             }
             Request::GroupVersion { group, version } => {
                 self.authorize_path().await?;
                 let catalog = self.state.registry.catalog(&self.context.plane).await?;
                 let found = discovery::resource_list(&catalog, &group, &version);
                 let found = found.ok_or_else(Status::path_not_found)?;
-                Ok(answer::value(StatusCode::OK, &found, self.style()?))
+                self.document_answer(&found, self.style()?)
             }
             Request::Other(path) => self.other(&path).await,
         }
@@ -126,7 +126,7 @@ impl Call {
         } else {
             discovery::group_list(&catalog)
         };
-        Ok(answer::value(StatusCode::OK, &document, self.style()?))
+        self.document_answer(&document, self.style()?)
     }
 
     async fn other(self, path: &str) -> Result<Answer, Status> {
@@ -153,7 +153,7 @@ impl Call {
             }
             "/openapi/v3" => {
                 let catalog = registry.catalog(&self.context.plane).await?;
-                Ok(answer::value(StatusCode::OK, &openapi::v3_index(&catalog, &self.prefix), self.style()?))
+                self.document_answer(&openapi::v3_index(&catalog, &self.prefix), self.style()?)
             }
             _ => {
                 if let Some(path) = path.strip_prefix("/openapi/v3/") {
@@ -237,29 +237,76 @@ impl Call {
     }
 
     async fn get(self, target: Target) -> Result<Answer, Status> {
-        let (style, form) = self.negotiated(&target)?;
         polder_registry::write::check_verb(&target, "get")?;
+        let draft = self.got(&target).await?;
+        let len = draft.len();
+        if let Some(room) = self.room(len).now_or_never() {
+            return Ok(roomy(draft.answer(StatusCode::OK), room?));
+        }
+        drop(draft);
+        // Whoever waits holds nothing meanwhile, and what was true before may not be afterwards.
+        let room = self.room(len).await?;
+        let draft = self.got(&self.again(&target).await?).await?;
+        Ok(roomy(draft.answer(StatusCode::OK), room))
+    }
+
+    /// The object, written but for its style.
+    async fn got(&self, target: &Target) -> Result<Draft, Status> {
+        let (style, form) = self.negotiated(target)?;
         let version = self.query.get("resourceVersion").unwrap_or_default();
+        let found = self.state.registry.get(&self.context, target, version).await?;
+        Ok(Draft::new(self.presenter(target, form, style)?.object(found.body)?, style))
+    }
+
+    /// The target as it is defined today: a definition may change while somebody waits.
+    async fn again(&self, target: &Target) -> Result<Target, Status> {
+        let (definition, served) = (&target.definition, target.served());
         let registry = &self.state.registry;
-        let mut found = registry.get(&self.context, &target, version).await?;
-        let weight = match &found.body {
-            Answered::Stored(stored) => answer::styled_len(stored.record.body(), style),
-            Answered::Made(_) => 0,
-        };
-        let room = match self.room(weight).now_or_never() {
-            Some(room) => room?,
-            None => {
-                // Whoever waits holds nothing meanwhile.
-                drop(found);
-                let room = self.room(weight).await?;
-                found = registry.get(&self.context, &target, version).await?;
-                room
-            }
-        };
-        let bytes = self.presenter(&target, form, style)?.object(found.body)?;
-        let mut answer = answer::written(StatusCode::OK, bytes, style);
-        answer.body_mut().set_room(room);
-        Ok(answer)
+        let found = registry
+            .resolve(&self.context.plane, &definition.group, &served.name, &definition.plural)
+            .await?;
+        let (definition, version) = found.ok_or_else(Status::path_not_found)?;
+        Ok(Target { definition, version, ..target.clone() })
+    }
+
+    /// Room for so much, and the target as it is defined when there is room.
+    async fn room_for(&self, target: Target, bytes: usize) -> Result<(Option<Room>, Target), Status> {
+        if let Some(room) = self.room(bytes).now_or_never() {
+            return Ok((room?, target));
+        }
+        let room = self.room(bytes).await?;
+        Ok((room, self.again(&target).await?))
+    }
+
+    /// Answers with a document that was made for this answer. Who holds one does not wait for room.
+    fn document_answer(&self, document: &Value, style: Style) -> Result<Answer, Status> {
+        let draft = answer::draft(document, style);
+        let room = self.room_now(draft.len())?;
+        Ok(roomy(draft.answer(StatusCode::OK), room))
+    }
+
+    /// Answers a write with the object. What has been done must be told, so if there is no room it is told without
+    /// indentation, and counted.
+    fn write_answer(
+        &self,
+        code: StatusCode,
+        target: &Target,
+        form: Form,
+        style: Style,
+        body: Answered,
+    ) -> Result<Answer, Status> {
+        let draft = Draft::new(self.presenter(target, form, style)?.object(body)?, style);
+        if let Ok(room) = self.room_now(draft.len()) {
+            return Ok(roomy(draft.answer(code), room));
+        }
+        let draft = draft.plain();
+        let room = self.pass.as_ref().map(|pass| pass.count(draft.len()));
+        Ok(roomy(draft.answer(code), room))
+    }
+
+    /// Room for what is there already; none is needed where nobody counts.
+    fn room_now(&self, bytes: usize) -> Result<Option<Room>, Status> {
+        self.pass.as_ref().map(|pass| pass.room_now(&self.context.plane, bytes)).transpose()
     }
 
     /// Room for what is about to be made or to arrive; none is needed where nobody counts.
@@ -270,11 +317,14 @@ impl Call {
         }
     }
 
-    /// What this request's selectors are parsed into weighs, if it is worth counting.
-    fn selectors_weight(&self) -> usize {
+    /// Room for what this request's selectors are parsed into, if it is worth counting.
+    fn selectors_room(&self) -> Result<Option<Room>, Status> {
         let len = |name: &str| self.query.get(name).map_or(0, str::len);
         let len = len("labelSelector") + len("fieldSelector");
-        len.saturating_sub(SELECTORS_LEN_FREE).saturating_mul(SELECTOR_WEIGHT)
+        match (&self.pass, len.saturating_sub(SELECTORS_LEN_FREE).saturating_mul(SELECTOR_WEIGHT)) {
+            (None, _) | (_, 0) => Ok(None),
+            (Some(pass), weight) => pass.selectors_room(&self.context.plane, weight).map(Some),
+        }
     }
 
     /// What one object may weigh in this plane.
@@ -289,29 +339,31 @@ impl Call {
     }
 
     async fn list(mut self, target: Target) -> Result<Answer, Status> {
-        let (style, form) = self.negotiated(&target)?;
+        let (style, _) = self.negotiated(&target)?;
         polder_registry::write::check_verb(&target, "list")?;
-        let options = ListOptions::from_query(&self.query, &target)?;
-        let selectors = self.selectors_weight();
-        let room = self.room(list_answer::step_bytes(&self, style) + selectors).await?;
         // Held with the call, until the list has been sent.
-        self.body_room = room.as_ref().map(|room| room.split(selectors));
+        self.body_room = self.selectors_room()?;
+        ListOptions::from_query(&self.query, &target)?;
+        let (room, target) = self.room_for(target, list_answer::step_bytes(&self, style)).await?;
+        let (style, form) = self.negotiated(&target)?;
+        let options = ListOptions::from_query(&self.query, &target)?;
         let list = self.state.registry.listing(&self.context, &target, &options).await?;
         list_answer::answer(self, target, form, style, list, room).await
     }
 
     async fn watch(self, target: Target) -> Result<Answer, Status> {
-        let (style, form) = self.negotiated(&target)?;
-        let options = WatchOptions::from_query(&self.query, &target)?;
+        let (style, _) = self.negotiated(&target)?;
+        let begins_with_state = WatchOptions::from_query(&self.query, &target)?.begins_with_state();
         let include = IncludeObject::parse(self.query.get("includeObject"))?;
         // Before anything is read: whoever may have no more watches may not make us read for them either.
         if let Some(pass) = &self.pass {
             pass.become_watch(&self.context.plane, &self.state.registry.options.default_limits)?;
         }
-        let (step, selectors) = (list_answer::step_bytes(&self, style), self.selectors_weight());
-        let page = if options.begins_with_state() { step } else { 0 };
-        let room = self.room(page + selectors).await?;
-        let selectors = room.as_ref().map(|room| room.split(selectors));
+        let selectors = self.selectors_room()?;
+        let step = list_answer::step_bytes(&self, style);
+        let (room, target) = self.room_for(target, if begins_with_state { step } else { 0 }).await?;
+        let (style, form) = self.negotiated(&target)?;
+        let options = WatchOptions::from_query(&self.query, &target)?;
         let watch = self.state.registry.watch(self.context.clone(), &target, &options).await?;
         let room = room.map(Arc::new);
         let memory = stream::Memory { pass: self.pass.clone(), step, room, _selectors: selectors };
@@ -323,8 +375,7 @@ impl Call {
         let options = self.write_options("CreateOptions")?;
         let document = self.document(&target).await?;
         let made = self.state.registry.create(&self.context, &target, document, &options).await?;
-        let bytes = self.presenter(&target, form, style)?.object(made.body)?;
-        Ok(answer::written(StatusCode::CREATED, bytes, style))
+        self.write_answer(StatusCode::CREATED, &target, form, style, made.body)
     }
 
     async fn update(mut self, target: Target) -> Result<Answer, Status> {
@@ -333,8 +384,7 @@ impl Call {
         let document = self.document(&target).await?;
         let made = self.state.registry.update(&self.context, &target, document, &options).await?;
         let code = if made.created { StatusCode::CREATED } else { StatusCode::OK };
-        let bytes = self.presenter(&target, form, style)?.object(made.body)?;
-        Ok(answer::written(code, bytes, style))
+        self.write_answer(code, &target, form, style, made.body)
     }
 
     async fn patch(mut self, target: Target) -> Result<Answer, Status> {
@@ -360,8 +410,7 @@ impl Call {
             .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
         let patch = Document { value: parsed.value, duplicates: parsed.duplicates };
         let made = self.state.registry.patch(&self.context, &target, kind, &patch, &options).await?;
-        let bytes = self.presenter(&target, form, style)?.object(made.body)?;
-        Ok(answer::written(StatusCode::OK, bytes, style))
+        self.write_answer(StatusCode::OK, &target, form, style, made.body)
     }
 
     async fn apply(mut self, target: Target, form: Form, style: Style) -> Result<Answer, Status> {
@@ -406,10 +455,7 @@ impl Call {
         let options = self.delete_options().await?;
         match self.state.registry.delete(&self.context, &target, &options).await? {
             DeleteAnswer::Gone(status) => Ok(answer::value(StatusCode::OK, &status, style)),
-            DeleteAnswer::Object(body) => {
-                let bytes = self.presenter(&target, form, style)?.object(body)?;
-                Ok(answer::written(StatusCode::OK, bytes, style))
-            }
+            DeleteAnswer::Object(body) => self.write_answer(StatusCode::OK, &target, form, style, body),
         }
     }
 
@@ -505,6 +551,12 @@ impl Call {
             _ => Err(Status::unsupported_media_type(accepted)),
         }
     }
+}
+
+/// An answer with what was set aside for it.
+fn roomy(mut answer: Answer, room: Option<Room>) -> Answer {
+    answer.body_mut().set_room(room);
+    answer
 }
 
 /// YAML as API bodies use it: 1.1 booleans, no duplicate keys, bounded. Of several documents the first counts.

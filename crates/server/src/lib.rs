@@ -16,6 +16,7 @@ mod gather;
 mod handler;
 mod health;
 mod impersonate;
+mod indent;
 mod limits;
 mod list_answer;
 mod list_layout;

@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use polder_model::{PlaneId, Status};
 use polder_store::{Limits, Plane};
 
-use crate::budget::{Account, Asking, Budget, Room, SMALL_BYTES_MAX};
+use crate::budget::{Account, Asking, Budget, Room, SMALL_BYTES_MAX, TooMuch};
 
 /// How long a request that has not been answered yet waits for room.
 const ROOM_PATIENCE: Duration = Duration::from_secs(10);
@@ -71,6 +72,15 @@ impl Gates {
 
     /// Takes a place for a request, or says which limit is in the way.
     pub(crate) fn enter(&self, plane: &Plane, default: &Limits) -> Result<Pass, Status> {
+        self.place(plane, default, true)
+    }
+
+    /// The same for whoever asks how the server is: however full memory is, that must be heard.
+    pub(crate) fn enter_probe(&self, plane: &Plane, default: &Limits) -> Result<Pass, Status> {
+        self.place(plane, default, false)
+    }
+
+    fn place(&self, plane: &Plane, default: &Limits, needs_room: bool) -> Result<Pass, Status> {
         let in_flight = own_or(plane.limits.requests_in_flight, default.requests_in_flight);
         let rate = own_or(plane.limits.requests_per_second, default.requests_per_second);
         let now = Instant::now();
@@ -92,7 +102,7 @@ impl Gates {
         if in_flight > 0 && counts.requests >= in_flight {
             return Err(refusal(plane, "requests in flight", in_flight));
         }
-        if gate.account.is_full() {
+        if needs_room && gate.account.is_full() {
             return Err(too_many_bytes(plane, &gate.account));
         }
         counts.tokens -= 1.0;
@@ -158,6 +168,11 @@ impl Pass {
         self.0.gate.account.count(bytes)
     }
 
+    /// The same for what may yet become large.
+    pub(crate) fn count_large(&self, bytes: usize) -> Room {
+        self.0.gate.account.count_large(bytes)
+    }
+
     /// Room for bytes that are about to be made or to arrive. What is large waits for it, but not for long: whoever asks
     /// can ask again.
     pub(crate) async fn room(
@@ -168,19 +183,37 @@ impl Pass {
     ) -> Result<Room, Status> {
         let account = &self.0.gate.account;
         if bytes <= SMALL_BYTES_MAX {
-            return if account.is_full() {
-                Err(too_many_bytes(plane, account))
-            } else {
-                Ok(account.count(bytes))
-            };
+            return account.small_room(bytes).ok_or_else(|| too_many_bytes(plane, account));
         }
+        let asking = account.room(bytes).map_err(|much| too_much(plane, bytes, much))?;
         let deadline = deadline.min(tokio::time::Instant::now() + ROOM_PATIENCE);
-        let given = tokio::time::timeout_at(deadline, account.room(bytes)).await;
-        given.map_err(|_| too_many_bytes(plane, account))
+        tokio::time::timeout_at(deadline, asking).await.map_err(|_| too_many_bytes(plane, account))
+    }
+
+    /// Room for bytes that are there and should stay. Who holds them does not wait.
+    pub(crate) fn room_now(&self, plane: &Plane, bytes: usize) -> Result<Room, Status> {
+        let account = &self.0.gate.account;
+        let room = if bytes <= SMALL_BYTES_MAX {
+            account.small_room(bytes)
+        } else {
+            account.room(bytes).map_err(|much| too_much(plane, bytes, much))?.now_or_never()
+        };
+        room.ok_or_else(|| too_many_bytes(plane, account))
+    }
+
+    /// Room for what selectors are parsed into, for as long as they are in use.
+    pub(crate) fn selectors_room(&self, plane: &Plane, bytes: usize) -> Result<Room, Status> {
+        self.0.gate.account.selectors_room(bytes).ok_or_else(|| {
+            let text = format!(
+                "plane {} has too many long selectors in use: close watches that have one",
+                plane.name
+            );
+            Status::too_many_requests(text, 1)
+        })
     }
 
     /// Room for more of an answer that has begun.
-    pub(crate) fn more_room(&self, bytes: usize) -> Asking {
+    pub(crate) fn more_room(&self, bytes: usize) -> Result<Asking, TooMuch> {
         self.0.gate.account.room(bytes)
     }
 
@@ -219,6 +252,14 @@ fn own_or(own: u64, default: u64) -> u64 {
 
 fn refusal(plane: &Plane, what: &str, limit: u64) -> Status {
     Status::too_many_requests(format!("plane {} has reached its limit of {limit} {what}", plane.name), 1)
+}
+
+/// What is larger than this is not given to anybody, so it is not waited for either.
+fn too_much(plane: &Plane, bytes: usize, much: TooMuch) -> Status {
+    Status::too_large(format!(
+        "this takes {bytes} bytes of memory at one time, and plane {} may have {}: ask for less, and without `pretty`",
+        plane.name, much.bytes_max
+    ))
 }
 
 fn too_many_bytes(plane: &Plane, account: &Account) -> Status {
@@ -283,6 +324,20 @@ mod tests {
         assert_eq!(gates.bytes(), 0);
         assert!(gates.enter(&plane, &limits).is_ok());
         assert!(pass.room(&plane, 1 << 20, deadline).await.is_ok());
+        // What could never be had is refused without waiting.
+        let before = tokio::time::Instant::now();
+        let refused = pass.room(&plane, 2 * PLANE_MAX, deadline).await.err().unwrap();
+        assert_eq!((refused.code, before.elapsed()), (413, Duration::ZERO));
+        assert!(refused.message.contains("without `pretty`"), "{}", refused.message);
+    }
+
+    #[test]
+    fn probes_need_no_room() {
+        let (gates, plane) = (gates(), core());
+        let limits = Limits::default();
+        let _all = gates.enter(&plane, &limits).unwrap().count(1 << 30);
+        assert!(gates.enter(&plane, &limits).is_err());
+        assert!(gates.enter_probe(&plane, &limits).is_ok());
     }
 
     #[test]

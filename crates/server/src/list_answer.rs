@@ -3,7 +3,8 @@
 //! of the client; other requests get a turn between the pieces.
 //!
 //! A page and the pieces made of it take up room of the server's budget, which is asked for before the page is read
-//! and given back when the last of the pieces has left. A list holds no page while it waits for room for another.
+//! and given back when the last of the pieces has left. A list holds no page while it waits for room for another: at most a
+//! piece that it has begun.
 //!
 //! What fits in one piece is sent whole, with its length. A longer list that cannot be finished (its state was
 //! forgotten, its time is up) breaks off, so that no client takes a part for the whole.
@@ -25,6 +26,7 @@ use crate::answer::{self, Answer, GZIP_BYTES_MIN, Style};
 use crate::body::{AnswerBody, BrokenOff, Pieces};
 use crate::budget::Room;
 use crate::handler::Call;
+use crate::indent::{INDENTED_BYTES_MAX, styled_len};
 use crate::list_layout::Layout;
 use crate::negotiate::{Form, Media};
 use crate::present::{Presenter, list_meta};
@@ -89,7 +91,7 @@ pub(crate) async fn answer(
     let mut out = Vec::with_capacity(PIECE_LEN);
     layout.write_head(&mut out);
     // What was listed without asking is counted.
-    let room = room.or_else(|| call.pass.as_ref().map(|pass| pass.count(0))).map(Arc::new);
+    let room = room.or_else(|| call.pass.as_ref().map(|pass| pass.count_large(0))).map(Arc::new);
     let mut writing = Writing {
         room,
         page_bytes: 0,
@@ -119,9 +121,11 @@ pub(crate) async fn answer(
     Ok(answer::with_body(AnswerBody::counted_stream(|pieces| writing.send(out, pieces)), style.media, zipped))
 }
 
-/// What a list may take up at one time: a page, its last object, and a piece with a large object in it.
+/// What a list may take up at one time: a page, its last object, and a piece with a large object in it, which may be
+/// indented.
 pub(crate) fn step_bytes(call: &Call, style: Style) -> usize {
-    PAGE_BYTES + 2 * call.object_bytes_max() + piece_bytes(style)
+    let object = call.object_bytes_max();
+    PAGE_BYTES + object + object.max(INDENTED_BYTES_MAX) + piece_bytes(style)
 }
 
 /// What pieces take up beside a large object.
@@ -176,6 +180,10 @@ impl Writing {
                 include: self.include,
             };
             let before = out.len();
+            if stored.record.len() > PIECE_LEN {
+                // What is counted is what is there.
+                out.reserve_exact(stored.record.len() + PIECE_LEN);
+            }
             self.layout.write_item(out, |out| match self.message {
                 Some(message) => presenter.item_message(&stored, message, out),
                 None => presenter.item(&stored, &self.print, out),
@@ -202,18 +210,14 @@ impl Writing {
         }
         let page = self.objects.page().await?;
         let style = self.style;
-        let styled = page.iter().map(|stored| answer::styled_len(stored.record.body(), style));
+        let styled = page.iter().map(|stored| styled_len(stored.record.body(), style));
         let largest = styled.max().unwrap_or(0);
         let weight: usize = page.iter().map(|stored| stored.record.len()).sum();
         self.page_bytes = weight + piece_bytes(style);
-        let needed = self.page_bytes + largest;
-        if needed > step_bytes(&self.call, style) {
-            // Indentation: a few bytes become a great many.
-            self.room = None;
-            self.room = self.ask(needed).await?;
-        }
+        // Nearly always less than was asked for. If it is more (objects from before a limit was lowered, all that a deletion
+        // took), it is counted: who holds a page does not wait.
         if let Some(room) = &self.room {
-            room.set(needed);
+            room.set(self.page_bytes + largest);
         }
         self.page = page.into_iter();
         Ok(())
@@ -223,8 +227,9 @@ impl Writing {
     async fn ask(&self, bytes: usize) -> Result<Option<Arc<Room>>, Status> {
         let room = match &self.call.pass {
             Some(pass) if self.begun => {
-                let given = tokio::time::timeout_at(self.deadline, pass.more_room(bytes)).await;
-                Some(given.map_err(|_| Status::timeout("there was no room for the rest of the list"))?)
+                let none = || Status::timeout("there was no room for the rest of the list");
+                let asking = pass.more_room(bytes).map_err(|_| none())?;
+                Some(tokio::time::timeout_at(self.deadline, asking).await.map_err(|_| none())?)
             }
             _ => self.call.room(bytes).await?,
         };

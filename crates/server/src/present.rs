@@ -36,7 +36,10 @@ impl Presenter<'_> {
         match (self.form, body) {
             (Form::Whole | Form::Discovery, Answered::Stored(stored)) => {
                 let version = self.context.plane.resource_version(stored.revision);
-                stored.record.splice(&self.target.served().type_meta, version, &mut out);
+                let type_meta = &self.target.served().type_meta;
+                // What is counted is what is there, with the line break that follows.
+                out.reserve_exact(stored.record.len() + type_meta.len() + 64);
+                stored.record.splice(type_meta, version, &mut out);
             }
             (Form::Whole | Form::Discovery, Answered::Made(value)) => value.write(&mut out),
             (form, body) => {

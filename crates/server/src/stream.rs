@@ -131,8 +131,11 @@ impl Stream {
         if self.over && kept.is_none() {
             return None;
         }
-        self.room().await?;
-        self.watch.read_page().await;
+        if kept.is_none() {
+            // What is kept goes first: it has room already, and nothing is asked for while it is held.
+            self.room().await?;
+            self.watch.read_page().await;
+        }
         if self.watch.is_told_state() {
             // Whoever waits for news holds nothing.
             self.memory.room = None;
@@ -192,7 +195,7 @@ impl Stream {
         }
         let asking = async {
             if reads {
-                return Some(Arc::new(pass.more_room(*step).await));
+                return Some(Arc::new(pass.more_room(*step).ok()?.await));
             }
             while !pass.has_room() {
                 tokio::time::sleep(ROOM_CHECK_EVERY).await;
@@ -205,6 +208,10 @@ impl Stream {
             () = self.stopping.as_mut() => return None,
             () = tokio::time::sleep_until(self.end) => return None,
         };
+        // Without room for a page there is no going on.
+        if reads && given.is_none() {
+            return None;
+        }
         self.memory.room = given;
         Some(())
     }

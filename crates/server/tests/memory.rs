@@ -148,17 +148,18 @@ fn indentation_is_counted() {
     });
     acme.post(crds, &crd).expect(201);
     let deeps = "/apis/example.org/v1/namespaces/default/deeps";
-    // 60 KB, or six megabytes.
-    let deep = (0..100).fold(json!(vec![1; 30_000]), |inner, _| json!([inner]));
-    let deep = json!({
-        "apiVersion": "example.org/v1", "kind": "Deep", "metadata": {"name": "a"}, "spec": {"a": deep},
-    });
-    acme.post(deeps, &deep).expect(201);
+    let deep = |name: &str, len: usize| {
+        let deep = (0..100).fold(json!(vec![1; len]), |inner, _| json!([inner]));
+        let spec = json!({"a": deep});
+        json!({"apiVersion": "example.org/v1", "kind": "Deep", "metadata": {"name": name}, "spec": spec})
+    };
+    // 36 KB, or 3.7 megabytes.
+    acme.post(deeps, &deep("a", 18_000)).expect(201);
     for path in [format!("{deeps}/a?pretty=true"), format!("{deeps}?pretty=true")] {
-        assert!(acme.get(&path).expect(200).body.len() > 6_000_000);
+        assert!(acme.get(&path).expect(200).body.len() > 3_600_000);
         let stalled = stall(&acme, &path, 100);
         let started = Instant::now();
-        while bounded(&server) < (5 * MIB) as f64 {
+        while bounded(&server) < (3 * MIB) as f64 {
             assert!(started.elapsed() < Duration::from_secs(30), "{path} is not counted");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -168,6 +169,23 @@ fn indentation_is_counted() {
         while server.metric("polder_body_bytes") > 0.0 {
             assert!(started.elapsed() < Duration::from_secs(60), "{path} is still counted");
         }
+    }
+    // 800 KB, or 81 megabytes: that is more than beauty is worth, whoever asks for it in whatever way.
+    let b = format!("{deeps}/b");
+    acme.post(&format!("{deeps}?pretty=true"), &deep("b", 400_000)).expect(201);
+    for path in [format!("{b}?pretty=true"), format!("{deeps}?pretty=true")] {
+        let whole = acme.get(&path).expect(200);
+        assert!(whole.body.len() < 6_000_000, "{path}: {}", whole.body.len());
+    }
+    let yaml = [("Accept", "application/yaml")];
+    assert!(acme.must("GET", &b, &yaml, b"").expect(200).body.len() < 1_000_000);
+    // Nobody else notices those who ask for it and take nothing.
+    let other = server.plane("other");
+    let _stalled = stall(&acme, &format!("{b}?pretty=true"), 100);
+    for _ in 0..20 {
+        other.get("/api/v1/namespaces/default").expect(200);
+        server.admin.get("/readyz").expect(200);
+        bounded(&server);
     }
 }
 
