@@ -437,8 +437,7 @@ impl Call {
         };
         let made = self.state.registry.apply(&self.context, &target, &intent, force, &options).await?;
         let code = if made.created { StatusCode::CREATED } else { StatusCode::OK };
-        let bytes = self.presenter(&target, form, style)?.object(made.body)?;
-        Ok(answer::written(code, bytes, style))
+        self.write_answer(code, &target, form, style, made.body)
     }
 
     /// The options of a write. A program that gives no name writes under its own.
