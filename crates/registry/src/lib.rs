@@ -25,6 +25,7 @@ pub mod actions;
 mod custom;
 mod fair_queue;
 mod finalize;
+mod identity;
 mod metadata;
 mod ownership;
 mod remains;

@@ -7,9 +7,10 @@ use polder_model::{FieldError, GroupKind, SmolStr, Status, Value, json};
 use crate::context::{RequestContext, WriteOptions};
 use crate::decode::{Document, shape_part};
 use crate::definition::{Scale, Target};
+use crate::identity::check_name;
 use crate::ownership;
 use crate::registry::{Answered, ObjectAnswer, Registry};
-use crate::write::{PatchKind, apply_patch, check_name};
+use crate::write::{PatchKind, apply_patch};
 
 /// Stands for replicas that an object does not name, so that a patch that names none either is noticed.
 const UNSET: i64 = i32::MIN as i64;

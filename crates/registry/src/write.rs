@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use crate::behavior::Occasion;
 use crate::context::{FieldValidation, RequestContext, WriteOptions};
-use crate::decode::{self, Document, Misshapen};
+use crate::decode::{self, Document};
 use crate::definition::{Origin, Target};
 use crate::finalize::{begins_to_go, is_marked};
+use crate::identity::{check_missing_uid, check_name, check_same_kind, check_same_uid, check_uid, uid};
 use crate::metadata;
 use crate::registry::{Answered, ObjectAnswer, Registry, convert, needs_conversion};
 use crate::status::{commit_failed, read_failed};
-use crate::upstream_key::upstream_key;
 use crate::{custom, ownership, planes, scale};
 
 /// How often a write without a resource version starts over before the client is told.
@@ -83,7 +83,7 @@ impl Registry {
         let now = self.now();
         metadata::prepare_create(&mut value, target, &now, uuid::Uuid::new_v4())?;
         if target.served().subresource("status").is_some() && !behavior.status_on_create {
-            remove(&mut value, "status");
+            value.remove_at(&["status"]);
             if target.definition.is_custom() {
                 // What the client may not set still has its default.
                 decode::default(target, &mut value)?;
@@ -153,7 +153,7 @@ impl Registry {
             }
             let mut value =
                 self.as_if_stored(context, target, value, &record, polder_store::Revision::default())?;
-            remove_at(&mut value, &["metadata", "resourceVersion"]);
+            value.remove_at(&["metadata", "resourceVersion"]);
             return Ok(Answered::Made(value));
         }
         let mut writes =
@@ -247,7 +247,7 @@ impl Registry {
                 check_missing_uid(target, &value)?;
                 self.authorize(context, "create", target).await?;
                 let mut new = value.clone();
-                remove_at(&mut new, &["metadata", "resourceVersion"]);
+                new.remove_at(&["metadata", "resourceVersion"]);
                 ownership::created(target, &mut new, options, &self.now());
                 match self.create_decoded(context, target, new, options).await {
                     Err(status) if status.reason == Some(Reason::AlreadyExists) && !last => {}
@@ -341,7 +341,7 @@ impl Registry {
             custom::refuse_terminating(self, context, target).await?;
         }
         shape_applied(context, target, &mut new)?;
-        remove_at(&mut new, &["metadata", "resourceVersion"]);
+        new.remove_at(&["metadata", "resourceVersion"]);
         self.create_decoded(context, target, new, options).await
     }
 
@@ -727,89 +727,6 @@ fn shape_applied(context: &RequestContext, target: &Target, new: &mut Value) -> 
     shaped.map_err(|problem| problem.in_document(&target.definition.kind, &target.served().name))
 }
 
-/// A whole object names itself, and as the path does.
-pub(crate) fn check_name(target: &Target, given: &str) -> Result<(), Status> {
-    let own = &target.name;
-    let problem = if given.is_empty() {
-        format!("the name of the object ({own} based on URL) was undeterminable: name must be provided")
-    } else if given == own {
-        return Ok(());
-    } else {
-        format!("the name of the object ({given}) does not match the name on the URL ({own})")
-    };
-    Err(Status::bad_request(problem))
-}
-
-/// What a patch makes of an object is an object of the same kind. Strategic patches know the kind anyway; the
-/// others may forget it, but not change it.
-fn check_same_kind(target: &Target, kind: PatchKind, new: &mut Value, old: &Value) -> Result<(), Status> {
-    if !matches!(new, Value::Object(_)) {
-        let problem = format!("cannot restore struct from: {}", new.type_name());
-        return Err(Misshapen::Unfit(problem).in_patch(&new.to_string()));
-    }
-    let same_kind = ["apiVersion", "kind"].iter().all(|field| old.get(field) == new.get(field));
-    if !same_kind && target.definition.is_custom() {
-        return Err(decode::other_kind(new, target));
-    }
-    for field in ["apiVersion", "kind"] {
-        let (before, after) =
-            (old.str_at(&[field]).unwrap_or_default(), new.str_at(&[field]).unwrap_or_default());
-        if before == after {
-            continue;
-        }
-        if kind != PatchKind::Strategic && new.get(field).is_some_and(|value| !value.is_null()) {
-            let problem = format!(
-                "the {field} in the patched object ({after}) does not match that of the object ({before})"
-            );
-            return Err(Misshapen::Unfit(problem).in_patch(&new.to_string()));
-        }
-        new.set_at(&[field], before);
-    }
-    Ok(())
-}
-
-/// A uid in a whole object says which object is meant.
-fn check_uid(target: &Target, new: &Value, old: &Value) -> Result<(), Status> {
-    match (uid(new), uid(old)) {
-        ("", _) => Ok(()),
-        (sent, own) if sent == own => Ok(()),
-        (sent, own) => Err(another_object(target, sent, own)),
-    }
-}
-
-/// In a patch a uid would be a change, and it does not change.
-fn check_same_uid(target: &Target, new: &Value, old: &Value) -> Result<(), Status> {
-    match uid(new) {
-        "" => Ok(()),
-        sent if sent == uid(old) => Ok(()),
-        sent => {
-            let error = FieldError::invalid("metadata.uid", sent, "field is immutable");
-            Err(Status::invalid(&target.definition.error_kind(), &target.name, &[error]))
-        }
-    }
-}
-
-/// A PUT that could create an object, but means a certain one, is told that it is another one.
-fn check_missing_uid(target: &Target, value: &Value) -> Result<(), Status> {
-    match uid(value) {
-        "" => Ok(()),
-        sent => Err(another_object(target, sent, "")),
-    }
-}
-
-fn uid(value: &Value) -> &str {
-    value.str_at(&["metadata", "uid"]).unwrap_or_default()
-}
-
-fn another_object(target: &Target, sent: &str, own: &str) -> Status {
-    let why = format!(
-        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
-         UID in precondition: {sent}, UID in object meta: {own}",
-        upstream_key(target)
-    );
-    Status::conflict(&target.definition.group_resource(), &target.name, &why)
-}
-
 /// An object in the form it is stored in; copied only when that differs from the client's.
 fn encoded(context: &RequestContext, target: &Target, value: &Value) -> Record {
     let stored = |value: &Value| target.definition.to_stored(&target.served().name, value);
@@ -890,12 +807,4 @@ fn copy_resources(to: &mut Value, from: &Value) {
             }
         }
     }
-}
-
-fn remove(value: &mut Value, member: &str) {
-    remove_at(value, &[member]);
-}
-
-fn remove_at(value: &mut Value, path: &[&str]) {
-    value.remove_at(path);
 }
