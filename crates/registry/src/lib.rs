@@ -7,6 +7,7 @@
 pub mod behavior;
 pub mod bootstrap;
 pub mod catalog;
+pub mod client;
 pub mod context;
 pub mod decode;
 pub mod definition;
@@ -23,7 +24,6 @@ pub mod write;
 
 pub mod actions;
 mod custom;
-mod fair_queue;
 mod finalize;
 mod identity;
 mod metadata;

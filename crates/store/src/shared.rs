@@ -98,6 +98,10 @@ impl ResourceTable {
         self.by_name.get(name).copied()
     }
 
+    pub(crate) fn name(&self, id: ResourceId) -> Option<GroupResource> {
+        self.names.get(id.0 as usize).cloned()
+    }
+
     pub(crate) fn unstored(&self) -> Vec<(ResourceId, GroupResource)> {
         let ids = (self.stored..self.names.len()).filter_map(|index| u32::try_from(index).ok());
         ids.map(|index| (ResourceId(index), self.names[index as usize].clone())).collect()

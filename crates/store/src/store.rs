@@ -97,6 +97,10 @@ impl Store {
         self.shared.planes.read().by_id.get(&id).cloned()
     }
 
+    pub fn plane_ids(&self) -> Vec<PlaneId> {
+        self.shared.planes.read().by_id.keys().copied().collect()
+    }
+
     pub fn planes_len(&self) -> usize {
         self.shared.planes.read().by_id.len()
     }
@@ -114,6 +118,11 @@ impl Store {
     /// The short id of a resource that has one.
     pub fn known_resource(&self, name: &GroupResource) -> Option<ResourceId> {
         self.shared.resources.read().find(name)
+    }
+
+    /// What a short id stands for.
+    pub fn resource_name(&self, id: ResourceId) -> Option<GroupResource> {
+        self.shared.resources.read().name(id)
     }
 
     /// Commits a change: all of it under one revision, durable when this returns, or nothing. Runs to its end even

@@ -6,7 +6,9 @@ use std::sync::{Arc, mpsc};
 use anyhow::Context as _;
 use polder_auth::authn::Authenticators;
 use polder_auth::authz::Chain;
+use polder_client::Runner;
 use polder_model::SmolStr;
+use polder_registry::client::LocalClient;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
 use polder_server::{Bounds, Pki, Server, State};
 use polder_store::memory::MemoryEngine;
@@ -62,10 +64,14 @@ impl TestServer {
                     RegistryOptions { base_url: url, default_limits: Limits::default(), clock: now };
                 let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
                 registry.tasks.spawn(registry.clone().run_chores());
+                let client = Arc::new(LocalClient::new(registry.clone()));
+                let runner = Arc::new(Runner::new(client, polder_controllers::all()));
+                let controllers = registry.tasks.spawn(runner.run(registry.tasks.clone(), stopped.clone()));
                 let domains = vec![SmolStr::new_static("localhost")];
                 let delay = std::time::Duration::ZERO;
                 let state = State::new(registry, Authenticators::default(), pki, domains, delay);
                 let unfinished = server.run(Arc::new(state.with_bounds(bounds)), stopped).await?;
+                controllers.await?;
                 store.close();
                 Ok(unfinished)
             })

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use polder_auth::authn::{Authenticators, StaticTokens};
 use polder_auth::authz::Chain;
+use polder_client::Runner;
 use polder_model::SmolStr;
+use polder_registry::client::LocalClient;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
 use polder_server::{Pki, Server, State, pki};
 use polder_store::{Store, StoreOptions};
@@ -84,12 +86,15 @@ impl Serve {
         };
         let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
         registry.tasks.spawn(registry.clone().run_chores());
+        let stop = CancellationToken::new();
+        let client = Arc::new(LocalClient::new(registry.clone()));
+        let runner = Arc::new(Runner::new(client, polder_controllers::all()));
+        let controllers = registry.tasks.spawn(runner.run(registry.tasks.clone(), stop.clone()));
         let domains = configuration.base_domains.iter().map(SmolStr::new);
         let domains = std::iter::once(SmolStr::new_static("localhost")).chain(domains).collect();
         let delay = Duration::from_secs(configuration.shutdown_delay_seconds);
         let state = Arc::new(State::new(registry, Authenticators { tokens }, pki, domains, delay));
 
-        let stop = CancellationToken::new();
         let running = server.run(state, stop.clone());
         let mut out = std::io::stdout();
         let milliseconds = started.elapsed().as_millis();
@@ -109,7 +114,7 @@ impl Serve {
             tracing::info!("stopping");
             stop.cancel();
         };
-        let (outcome, ()) = tokio::join!(running, signalled);
+        let (outcome, (), _) = tokio::join!(running, signalled, controllers);
         store.close();
         tracing::info!("stopped");
         outcome?;

@@ -1,0 +1,11 @@
+//! What kube-controller-manager does, for all planes at once. One folder a controller, one line in [`all`].
+//!
+//! Controllers see [`polder_client::Client`] and nothing below it. Each looks at the world, plans with a pure function
+//! and acts; each can run twice without harm.
+
+use polder_client::Controller;
+
+/// Every controller there is.
+pub fn all() -> Vec<Box<dyn Controller>> {
+    vec![]
+}
