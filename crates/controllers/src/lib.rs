@@ -3,9 +3,11 @@
 //! Controllers see [`polder_client::Client`] and nothing below it. Each looks at the world, plans with a pure function
 //! and acts; each can run twice without harm.
 
+mod gc;
+
 use polder_client::Controller;
 
 /// Every controller there is.
 pub fn all() -> Vec<Box<dyn Controller>> {
-    vec![]
+    vec![Box::<gc::GarbageCollector>::default()]
 }

@@ -1,0 +1,3 @@
+//! Controllers in a whole server on a memory store, seen as their users see them: over HTTP.
+
+mod gc;
