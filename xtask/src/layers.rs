@@ -18,7 +18,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("polder-store-embedded", &["polder-store"]),
     ("polder-auth", &["polder-model"]),
     ("polder-client-http", &["polder-model"]),
-    ("polder-registry", &["polder-store", "polder-auth", "polder-machinery"]),
+    ("polder-admission", &["polder-machinery"]),
+    ("polder-registry", &["polder-store", "polder-auth", "polder-admission"]),
     ("polder-server", &["polder-registry", "polder-auth"]),
     ("polder", &["polder-server", "polder-store-embedded", "polder-client-http"]),
     ("polder-test-support", &["polder-server", "polder-client-http"]),
@@ -32,7 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const TEST_SUPPORT: &str = "polder-test-support";
 
 /// No async, clock or I/O here: such crates may not reach any of [`IMPURE`], however far down.
-const PURE: &[&str] = &["polder-model", "polder-machinery"];
+const PURE: &[&str] = &["polder-model", "polder-machinery", "polder-admission"];
 const IMPURE: &[&str] = &["tokio", "mio", "hyper", "rustls", "rusqlite", "tempfile"];
 
 /// Libraries that only some crates may use directly: one crate serves HTTP, one knows a database.

@@ -248,6 +248,7 @@ pub(crate) fn builtin_definitions(store: &Store) -> Vec<Arc<ResourceDefinition>>
             storage,
             resource_id: store.resource_id(&storage_name),
             behavior,
+            admission: crate::admission::chain(&name, first.namespaced),
             origin: Origin::Builtin,
             terminating: false,
         })

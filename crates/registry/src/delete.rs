@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use polder_admission::Operation;
 use polder_model::{FieldError, GroupResource, SmolStr, Status, Value, json};
-use polder_store::{Change, CommitError, Expect, StoredObject, Write};
+use polder_store::{CommitError, Expect, StoredObject, Write};
 
 use crate::context::{Query, RequestContext, WriteOptions, dry_run, invalid_options};
 use crate::definition::Target;
@@ -120,6 +121,7 @@ impl Registry {
             let old = self.to_client(context, target, &stored)?;
             check_preconditions(target, options, &old)?;
             check_protected(context, target)?;
+            self.judge(context, target, Operation::Delete, None, Some(&old), options.dry_run).await?;
             if let Some(marked) = self.mark(target, &old, options) {
                 let write = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
                 if marked == old {
@@ -193,12 +195,12 @@ impl Registry {
         old: &Value,
     ) -> Result<bool, Status> {
         let plane = planes::change(self, context, target, None, Some(old))?;
-        let mut writes =
-            vec![Write { key: self.key(context, target), record: None, expect: Expect::At(stored.revision) }];
+        let key = self.key(context, target);
+        let mut writes = vec![Write { key: key.clone(), record: None, expect: Expect::At(stored.revision) }];
         if matches!(plane, Some(polder_store::PlaneChange::Delete { .. })) {
             writes.extend(self.chore_unmark(&target.name).await?);
         }
-        match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
+        match self.commit_counted(context, target, (None, old), &key, writes, plane).await? {
             Ok(committed) => {
                 custom::committed(self, context, target, committed.revision, None);
                 self.nudge_holder(context, target);

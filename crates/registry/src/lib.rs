@@ -22,6 +22,7 @@ pub mod watch;
 pub mod write;
 
 mod actions;
+mod admission;
 mod custom;
 mod fair_queue;
 mod finalize;

@@ -62,6 +62,7 @@ pub(super) fn definition(
         return None;
     }
     let resource = GroupResource::new(group.clone(), plural.clone());
+    let namespaced = spec.str_at(&["scope"]) == Some("Namespaced");
     Some(ResourceDefinition {
         singular: names.singular.clone(),
         list_kind: match &names.list_kind {
@@ -70,7 +71,8 @@ pub(super) fn definition(
         },
         short_names: names.short_names.clone(),
         categories: names.categories.clone(),
-        namespaced: spec.str_at(&["scope"]) == Some("Namespaced"),
+        namespaced,
+        admission: crate::admission::chain(&resource, namespaced),
         resource_id: store.resource_id(&resource),
         group,
         plural,
