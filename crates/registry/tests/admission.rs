@@ -1,5 +1,4 @@
 //! Admission through the verbs: what plugins change, refuse and write is there, or not, in the answer itself.
-#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod world;
 

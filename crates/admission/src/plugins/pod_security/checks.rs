@@ -402,7 +402,7 @@ fn selinux(pod: &Pod<'_>) -> Option<Violation> {
 
 /// Seccomp profiles that are set and not allowed: by whom, and which.
 fn bad_seccomp<'a>(pod: &Pod<'a>) -> Option<(String, BTreeSet<&'a str>)> {
-    fn bad<'a>(profile: Option<&'a Value>) -> Option<&'a str> {
+    fn bad(profile: Option<&Value>) -> Option<&str> {
         let kind = profile?.str_at(&["type"]).unwrap_or_default();
         (!["RuntimeDefault", "Localhost"].contains(&kind)).then_some(kind)
     }
