@@ -9,6 +9,7 @@ mod tests {
     /// Where the tests of each word in the table are.
     const HOMES: &[(&str, &str)] = &[
         ("model", "crates/model"),
+        ("cel", "crates/cel"),
         ("machinery", "crates/machinery"),
         ("store", "crates/store"),
         ("conformance", "crates/store/src/conformance"),

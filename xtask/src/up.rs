@@ -180,7 +180,7 @@ fn welcome(url: &str, kubeconfig: &Path) {
         "\nTwo control planes that know nothing of each other. Try in another terminal:\n\n  \
          export KUBECONFIG={}\n  \
          kubectl --server {url}/clusters/{one} get namespaces\n  \
-         kubectl --server {url}/clusters/{other} create configmap hello --from-literal=from={other} && \
+         kubectl --server {url}/clusters/{other} create configmap hello --from-literal=from={other}\n  \
          kubectl --server {url}/clusters/{one} get configmap hello   # not found: it is the other plane's\n\n\
          Ctrl-C stops the server; its data stays in .polder/.",
         kubeconfig.display()

@@ -1,6 +1,6 @@
 //! What a plugin knows about a request.
 
-use polder_model::{GroupKind, GroupResource, PlaneId, SmolStr, Status, Value};
+use polder_model::{GroupResource, GroupVersionKind, PlaneId, SmolStr, Status, Value};
 
 /// One request. The object itself is handed to plugins beside this, so that they can change it.
 #[derive(Clone, Copy, Debug)]
@@ -9,8 +9,11 @@ pub struct Attributes<'a> {
     pub user: User<'a>,
     pub operation: Operation,
     pub resource: &'a GroupResource,
+    /// The version of the resource that the client speaks.
+    pub version: &'a str,
     pub subresource: &'a str,
-    pub kind: &'a GroupKind,
+    /// Of what is sent, in the version it is sent in: for a part of an object not always that of the object.
+    pub kind: &'a GroupVersionKind,
     pub namespace: &'a str,
     /// As refusals show it: of an object that has no name yet, what its name begins with.
     pub name: &'a str,

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use polder_model::{GroupKind, GroupResource, PlaneId, Status, Value};
+use polder_model::{GroupResource, GroupVersionKind, PlaneId, Status, Value};
 
 use crate::attributes::{Attributes, Operation, User};
 use crate::notes::Notes;
@@ -101,13 +101,14 @@ impl Request<'_> {
         let (resource, subresource) = self.path.split_once('/').unwrap_or((self.path, ""));
         let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
         let resource = GroupResource::new(group, plural);
-        let kind = GroupKind { group: group.into(), kind: "Kind".into() };
+        let kind = GroupVersionKind { group: group.into(), version: "v1".into(), kind: "Kind".into() };
         let name = object.or(old).and_then(|one| one.str_at(&["metadata", "name"])).unwrap_or("x");
         let attributes = Attributes {
             plane: PlaneId::CORE,
             user: User { name: "jane", groups: &[] },
             operation: self.operation,
             resource: &resource,
+            version: "v1",
             subresource,
             kind: &kind,
             namespace: "ns",

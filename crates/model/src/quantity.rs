@@ -125,6 +125,17 @@ impl Quantity {
         i64::try_from(wide).unwrap_or(if wide > 0 { i64::MAX } else { i64::MIN })
     }
 
+    /// The amount in whole units, where it is whole and fits.
+    pub fn as_i64_exact(&self) -> Option<i64> {
+        self.at_scale(0).filter(|_| self.scale >= 0).and_then(|wide| i64::try_from(wide).ok())
+    }
+
+    /// About the amount.
+    #[expect(clippy::cast_precision_loss, reason = "about")]
+    pub fn as_f64(&self) -> f64 {
+        self.mantissa as f64 * 10_f64.powi(self.scale)
+    }
+
     /// The sum, in the format of the left side unless that is zero.
     #[must_use]
     pub fn plus(&self, other: &Quantity) -> Quantity {

@@ -12,7 +12,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Isolated Kubernetes control planes, thousands to a process.
 #[derive(Parser)]
-#[command(name = "polder", version, about, disable_help_subcommand = true)]
+#[command(name = "polder", version, about)]
 struct Arguments {
     #[command(subcommand)]
     command: commands::Command,

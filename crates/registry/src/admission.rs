@@ -10,7 +10,7 @@ use polder_admission::{
     ALL, Answer, Attributes, Chain, Expected, Found, Kind, Notes, Operation, Question, User, World, quota,
 };
 use polder_auth::authz::{self, Decision};
-use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value, json};
+use polder_model::{GroupResource, GroupVersionKind, PlaneId, SmolStr, Status, Value, json};
 use polder_store::{Expect, Key, ListQuery, ObjectName, Record, Remaining, Revision, StoredObject, Write};
 use tokio::sync::OwnedMutexGuard;
 
@@ -61,9 +61,9 @@ impl Registry {
         if !chain.admits(operation) {
             return Ok(());
         }
-        let name = shown_name(target, Some(object));
-        let (resource, kind) = (target.definition.group_resource(), target.definition.group_kind());
-        let request = attributes(context, target, operation, (&resource, &kind, &name), old, dry_run);
+        let subject = Subject::of(target, Some(object));
+        let mut request = subject.attributes(context, target, operation, old, dry_run);
+        request.seed = uuid::Uuid::new_v4().as_u64_pair().0;
         let (world, mut notes) = (Surroundings { registry: self, context }, Notes::default());
         let outcome = chain.admit(&request, object, &world, &mut notes).await;
         tell(context, &mut notes);
@@ -84,9 +84,8 @@ impl Registry {
         if !chain.validates(operation) {
             return Ok(());
         }
-        let name = shown_name(target, object);
-        let (resource, kind) = (target.definition.group_resource(), target.definition.group_kind());
-        let request = attributes(context, target, operation, (&resource, &kind, &name), old, dry_run);
+        let subject = Subject::of(target, object);
+        let request = subject.attributes(context, target, operation, old, dry_run);
         let (world, mut notes) = (Surroundings { registry: self, context }, Notes::default());
         let outcome = chain.validate(&request, object, &world, &mut notes).await;
         tell(context, &mut notes);
@@ -112,9 +111,8 @@ impl Registry {
         if !chain.accounts(operation) {
             return Ok(Account::default());
         }
-        let name = shown_name(target, object);
-        let (resource, kind) = (target.definition.group_resource(), target.definition.group_kind());
-        let request = attributes(context, target, operation, (&resource, &kind, &name), old, dry_run);
+        let subject = Subject::of(target, object);
+        let request = subject.attributes(context, target, operation, old, dry_run);
         let world = Surroundings { registry: self, context };
         let mut notes = Notes::default();
         chain.account(&request, object, &world, &mut notes).await?;
@@ -191,26 +189,51 @@ pub(crate) fn shown_name(target: &Target, object: Option<&Value>) -> SmolStr {
     SmolStr::new(if field("name").is_empty() { field("generateName") } else { field("name") })
 }
 
-fn attributes<'a>(
-    context: &'a RequestContext,
-    target: &'a Target,
-    operation: Operation,
-    (resource, kind, name): (&'a GroupResource, &'a polder_model::GroupKind, &'a str),
-    old: Option<&'a Value>,
-    dry_run: bool,
-) -> Attributes<'a> {
-    Attributes {
-        plane: context.plane.id,
-        user: User { name: &context.user.name, groups: &context.user.groups },
-        operation,
-        resource,
-        subresource: &target.subresource,
-        kind,
-        namespace: &target.namespace,
-        name,
-        dry_run,
-        seed: uuid::Uuid::new_v4().as_u64_pair().0,
-        old,
+/// What a request is about, in the words of plugins.
+struct Subject {
+    resource: GroupResource,
+    kind: GroupVersionKind,
+    name: SmolStr,
+}
+
+impl Subject {
+    fn of(target: &Target, object: Option<&Value>) -> Subject {
+        let (definition, served) = (&target.definition, target.served());
+        let whole = || GroupVersionKind {
+            group: definition.group.clone(),
+            version: served.name.clone(),
+            kind: definition.kind.clone(),
+        };
+        let part = served.subresource(&target.subresource).filter(|_| !target.subresource.is_empty());
+        Subject {
+            resource: definition.group_resource(),
+            kind: part.map_or_else(whole, |part| part.kind.clone()),
+            name: shown_name(target, object),
+        }
+    }
+
+    fn attributes<'a>(
+        &'a self,
+        context: &'a RequestContext,
+        target: &'a Target,
+        operation: Operation,
+        old: Option<&'a Value>,
+        dry_run: bool,
+    ) -> Attributes<'a> {
+        Attributes {
+            plane: context.plane.id,
+            user: User { name: &context.user.name, groups: &context.user.groups },
+            operation,
+            resource: &self.resource,
+            version: &target.served().name,
+            subresource: &target.subresource,
+            kind: &self.kind,
+            namespace: &target.namespace,
+            name: &self.name,
+            dry_run,
+            seed: 0,
+            old,
+        }
     }
 }
 

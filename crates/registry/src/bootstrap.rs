@@ -2,7 +2,7 @@
 //! priorities, and the service of the API itself.
 //!
 //! They are one layer that all planes share, so they are a function of the creation time and nothing else: the same
-//! objects, in the same order, with the same UIDs (but for [`OWN_NAMESPACE`]). What else differs between servers
+//! objects, in the same order, with the same UIDs (but for that of kube-system). What else differs between servers
 //! (endpoints, certificates) is not here.
 
 mod flow;

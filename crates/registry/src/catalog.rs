@@ -246,6 +246,7 @@ pub(crate) fn builtin_definitions(store: &Store) -> Vec<Arc<ResourceDefinition>>
             namespaced: first.namespaced,
             versions: versions.iter().map(served).collect(),
             storage,
+            forms: Vec::new(),
             resource_id: store.resource_id(&storage_name),
             behavior,
             admission: crate::admission::chain(&name, first.namespaced),

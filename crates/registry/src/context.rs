@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use polder_auth::UserInfo;
-use polder_model::{FieldError, GroupKind, SmolStr, Status};
+use polder_model::{FieldError, GroupKind, SmolStr, Status, Value};
 use polder_store::Plane;
 
 /// One request on its way through the registry.
@@ -95,12 +95,9 @@ impl WriteOptions {
         if let Some(manager) = field_manager {
             if manager.len() > FIELD_MANAGER_LEN_MAX {
                 errors.push(FieldError::too_long("fieldManager", FIELD_MANAGER_LEN_MAX));
-            } else if manager.chars().any(char::is_control) {
-                errors.push(FieldError::invalid(
-                    "fieldManager",
-                    manager,
-                    "should only contain printable characters",
-                ));
+            } else if let Some((at, odd)) = manager.char_indices().find(|(_, odd)| odd.is_control()) {
+                let why = format!("invalid character U+{:04X} (at position {at})", u32::from(odd));
+                errors.push(FieldError::invalid("fieldManager", manager, why));
             }
         }
         invalid_options(kind, &errors)?;
@@ -123,15 +120,12 @@ pub fn manager_of(user_agent: &str) -> Option<SmolStr> {
 
 /// `dryRun=All`, or nothing.
 pub(crate) fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Vec<FieldError>) -> bool {
-    let mut dry = false;
-    for value in values {
-        match value {
-            "All" => dry = true,
-            "" => {}
-            other => errors.push(FieldError::not_supported("dryRun", other, ["All"])),
-        }
+    let values: Vec<&str> = values.collect();
+    if values.iter().any(|value| *value != "All") {
+        let given: Vec<Value> = values.iter().map(|value| Value::from(*value)).collect();
+        errors.push(FieldError::not_supported("dryRun", given, ["All"]));
     }
-    dry
+    !values.is_empty()
 }
 
 pub(crate) fn invalid_options(kind: &'static str, errors: &[FieldError]) -> Result<(), Status> {
@@ -163,6 +157,6 @@ impl Query {
 
     /// `?watch`, `?watch=1`, `?watch=true` are true; `0` and `false` are not.
     pub fn flag(&self, key: &str) -> bool {
-        self.get(key).is_some_and(|value| !matches!(value, "false" | "0"))
+        self.get(key).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 }

@@ -8,11 +8,16 @@ use polder_machinery::schema::default::{apply_defaults, fill_defaults};
 use polder_machinery::schema::embedded::coerce_embedded;
 use polder_machinery::schema::prune::prune;
 use polder_machinery::schema::required::{check_allowed, check_required};
-use polder_machinery::schema::validate::validate;
-use polder_model::{FieldError, FieldPath, Status, Value};
+use polder_machinery::schema::table::builtin;
+use polder_machinery::schema::validate::{validate, validate_status, validate_update};
+use polder_model::{FieldError, FieldPath, GroupKind, GroupVersion, SmolStr, Status, Value};
 
 use crate::context::{FieldValidation, RequestContext};
+use crate::custom;
 use crate::definition::{Origin, Target};
+
+/// Errors show no more of a document: they are for people.
+const SHOWN_LEN_MAX: usize = 8 * 1024;
 
 /// A client's document, parsed.
 #[derive(Debug)]
@@ -37,8 +42,39 @@ pub(crate) fn decode(
         )));
     }
     check_kind(&mut value, target)?;
-    shape(context, target, &mut value, duplicates, validation)?;
+    let shaped = shape(context, target, &mut value, duplicates, validation);
+    shaped.map_err(|problem| problem.in_document(&target.definition.kind, &target.served().name))?;
     Ok(value)
+}
+
+/// Why a document has not the shape of its kind.
+#[derive(Debug)]
+pub(crate) enum Misshapen {
+    /// A type is wrong, or strictly read a field is.
+    Unfit(String),
+    Refused(Status),
+}
+
+impl Misshapen {
+    /// As whoever sent a whole object is told.
+    pub(crate) fn in_document(self, kind: &str, version: &str) -> Status {
+        match self {
+            Misshapen::Unfit(problem) => unfit(kind, version, &problem),
+            Misshapen::Refused(status) => status,
+        }
+    }
+
+    /// As whoever sent a patch is told: with the object it made, or the patch.
+    pub(crate) fn in_patch(self, patched: &str) -> Status {
+        match self {
+            Misshapen::Unfit(problem) => {
+                let nothing = GroupKind { group: SmolStr::default(), kind: SmolStr::default() };
+                let error = FieldError::invalid("patch", beginning(patched, SHOWN_LEN_MAX, "..."), problem);
+                Status::invalid(&nothing, "", &[error])
+            }
+            Misshapen::Refused(status) => status,
+        }
+    }
 }
 
 /// Types, unknown fields and defaults, for documents and for the results of patches.
@@ -48,18 +84,37 @@ pub(crate) fn shape(
     value: &mut Value,
     duplicates: Vec<String>,
     validation: FieldValidation,
-) -> Result<(), Status> {
+) -> Result<(), Misshapen> {
     let schema = target.served().schema.node();
     if target.definition.origin == Origin::Builtin {
-        coerce(schema, value).map_err(|error| unfit(target, &error.to_string()))?;
+        coerce(schema, value).map_err(|error| Misshapen::Unfit(error.to_string()))?;
     } else {
-        coerce_embedded(schema, value, &FieldPath::ROOT)
-            .map_err(|error| unfit(target, &error.to_string()))?;
+        coerce_embedded(schema, value, &FieldPath::ROOT).map_err(|error| {
+            // An object's own metadata is what the text is about; only that of others inside needs a place.
+            Misshapen::Unfit(if error.path == "metadata" { error.detail } else { error.to_string() })
+        })?;
     }
     let mut unknown = Vec::new();
     prune(schema, value, &mut unknown);
-    report(context, target, unknown, duplicates, validation)?;
-    default(target, value)
+    let custom = target.definition.is_custom();
+    report(context, unknown, duplicates, custom, validation)?;
+    default(target, value).map_err(Misshapen::Refused)
+}
+
+/// The same for the body of a subresource that has a type of its own: a `Scale`, a `Binding`, an `Eviction`.
+pub(crate) fn shape_part(
+    context: &RequestContext,
+    target: &Target,
+    value: &mut Value,
+    validation: FieldValidation,
+) -> Result<(), Misshapen> {
+    let part = target.served().subresource(&target.subresource);
+    let schema = part.and_then(|part| builtin().schema(part.type_name.as_deref()?));
+    let Some(schema) = schema else { return Ok(()) };
+    coerce(schema.node(), value).map_err(|error| Misshapen::Unfit(error.to_string()))?;
+    let mut unknown = Vec::new();
+    prune(schema.node(), value, &mut unknown);
+    report(context, unknown, Vec::new(), false, validation)
 }
 
 /// Fills in what is missing. Also used for objects written before a default existed.
@@ -99,10 +154,20 @@ const LEFT_TO_KINDS: [(&str, &str); 14] = [
 
 /// What the schema says about an object that is about to be stored. What the kind's own checks have said already is
 /// not said twice.
-pub(crate) fn validate_schema(target: &Target, value: &Value, errors: &mut Vec<FieldError>) {
+pub(crate) fn validate_schema(
+    target: &Target,
+    value: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
     let schema = target.served().schema.node();
     if target.definition.origin == Origin::Custom {
-        validate(schema, value, &FieldPath::ROOT, errors);
+        match (old, target.subresource.as_str()) {
+            (None, _) => validate(schema, value, &FieldPath::ROOT, errors),
+            (Some(old), "status") => validate_status(schema, value, old, errors),
+            (Some(old), _) => validate_update(schema, value, old, errors),
+        }
+        crate::scale::validate(target, value, errors);
         return;
     }
     let mut found = Vec::new();
@@ -140,13 +205,25 @@ fn may_be_empty(path: &str) -> bool {
     path.ends_with("].value") && (path.contains(".httpHeaders[") || path.contains(".sysctls["))
 }
 
-/// apiVersion and kind must be those of the path; where the client left them out they are filled in.
+/// apiVersion and kind must be those of the path; where the client left them out they are filled in, unless the kind
+/// is a custom one.
 fn check_kind(value: &mut Value, target: &Target) -> Result<(), Status> {
     let expected = target.api_version();
+    let custom = custom::is_from_crd(target);
+    if custom && value.str_at(&["kind"]).is_none_or(str::is_empty) {
+        let text = value.to_string();
+        let kind = &target.definition.kind;
+        return Err(Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): Object 'Kind' is missing in '{}' ({})",
+            beginning(&text, SHOWN_LEN_MAX, "..."),
+            beginning(&text, 30, " ...")
+        )));
+    }
     match value.str_at(&["apiVersion"]) {
-        None | Some("") => value.set_at(&["apiVersion"], expected.clone()),
+        None | Some("") if !custom => value.set_at(&["apiVersion"], expected.clone()),
         Some(given) if given == expected => {}
-        Some(given) => {
+        given => {
+            let given = given.unwrap_or_default();
             return Err(Status::bad_request(format!(
                 "the API version in the data ({given}) does not match the expected API version ({expected})"
             )));
@@ -156,6 +233,7 @@ fn check_kind(value: &mut Value, target: &Target) -> Result<(), Status> {
     match value.str_at(&["kind"]) {
         None | Some("") => value.set_at(&["kind"], kind.clone()),
         Some(given) if given == kind => {}
+        Some(_) if custom => return Err(other_kind(value, target)),
         Some(given) => {
             return Err(Status::bad_request(format!(
                 "{given} in version {:?} cannot be handled as a {kind}: no kind {given:?} is registered for version {expected:?}",
@@ -166,25 +244,49 @@ fn check_kind(value: &mut Value, target: &Target) -> Result<(), Status> {
     Ok(())
 }
 
-fn unfit(target: &Target, problem: &str) -> Status {
-    let kind = &target.definition.kind;
-    let version = &target.served().name;
+/// What a custom object is told that calls itself something else than its path does.
+pub(crate) fn other_kind(value: &Value, target: &Target) -> Status {
+    let text = |key: &str| value.str_at(&[key]).unwrap_or_default();
+    let rows = [("kind", target.definition.kind.clone()), ("apiVersion", target.api_version())];
+    let wrong = rows.into_iter().filter(|(key, expected)| text(key) != *expected);
+    let errors: Vec<FieldError> = wrong
+        .map(|(key, expected)| FieldError::invalid(key, text(key), format!("must be {expected}")))
+        .collect();
+    let group = GroupVersion::parse(text("apiVersion")).map(|version| version.group).unwrap_or_default();
+    let kind = GroupKind { group, kind: SmolStr::new(text("kind")) };
+    Status::invalid(&kind, value.str_at(&["metadata", "name"]).unwrap_or_default(), &errors)
+}
+
+/// As much of a document as an error about it shows.
+fn beginning(text: &str, chars_max: usize, more: &str) -> String {
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => format!("{}{more}", &text[..end]),
+        None => text.to_string(),
+    }
+}
+
+fn unfit(kind: &str, version: &str, problem: &str) -> Status {
     Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {problem}"))
 }
 
+/// `duplicates_first` is the order of custom kinds, whose schema is looked at after the document has been read.
 fn report(
     context: &RequestContext,
-    target: &Target,
     unknown: Vec<String>,
     duplicates: Vec<String>,
+    duplicates_first: bool,
     validation: FieldValidation,
-) -> Result<(), Status> {
+) -> Result<(), Misshapen> {
     if unknown.is_empty() && duplicates.is_empty() {
         return Ok(());
     }
     let unknown = unknown.iter().map(|path| format!("unknown field {path:?}"));
-    let problems: Vec<String> =
-        unknown.chain(duplicates.iter().map(|path| format!("duplicate field {path:?}"))).collect();
+    let duplicates = duplicates.iter().map(|path| format!("duplicate field {path:?}"));
+    let problems: Vec<String> = if duplicates_first {
+        duplicates.chain(unknown).collect()
+    } else {
+        unknown.chain(duplicates).collect()
+    };
     match validation {
         FieldValidation::Ignore => Ok(()),
         FieldValidation::Warn => {
@@ -192,7 +294,7 @@ fn report(
             Ok(())
         }
         FieldValidation::Strict => {
-            Err(unfit(target, &format!("strict decoding error: {}", problems.join(", "))))
+            Err(Misshapen::Unfit(format!("strict decoding error: {}", problems.join(", "))))
         }
     }
 }

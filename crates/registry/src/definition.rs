@@ -10,6 +10,7 @@ use polder_model::{GroupKind, GroupResource, GroupVersion, SmolStr, format_smols
 use polder_store::ResourceId;
 
 use crate::behavior::Behavior;
+use crate::custom::StoredForm;
 
 /// Everything the registry and the server know about a resource.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub struct ResourceDefinition {
     pub versions: Vec<ServedVersion>,
     /// The version objects are stored in.
     pub storage: GroupVersion,
+    /// The versions objects may be stored in, served or not; custom resources only.
+    pub(crate) forms: Vec<StoredForm>,
     /// Where objects are stored; two groups may share one (events).
     pub resource_id: ResourceId,
     pub behavior: &'static Behavior,

@@ -8,7 +8,7 @@ use polder_store::{CommitError, Expect, StoredObject, Write};
 
 use crate::context::{Query, RequestContext, WriteOptions, dry_run, invalid_options};
 use crate::definition::Target;
-use crate::list::ListOptions;
+use crate::list::{ListOptions, signed};
 use crate::registry::{Answered, Registry};
 use crate::status::commit_failed;
 use crate::write::check_verb;
@@ -29,6 +29,14 @@ pub struct DeleteOptions {
     pub resource_version: Option<SmolStr>,
 }
 
+/// Who is asked before an object is deleted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asking {
+    Admission,
+    /// The delete is part of another request, about which admission has been asked.
+    Nobody,
+}
+
 /// What a delete answers with.
 #[derive(Debug)]
 pub enum DeleteAnswer {
@@ -43,18 +51,12 @@ impl DeleteOptions {
     pub fn read(body: Option<&Value>, query: &Query) -> Result<DeleteOptions, Status> {
         let mut errors = Vec::new();
         let Some(body) = body.filter(|body| !body.is_null()) else {
-            let grace = query.get("gracePeriodSeconds").map(str::parse).transpose();
-            let grace = grace.map_err(|_| Status::bad_request("gracePeriodSeconds must be a number"))?;
-            let policy = query.get("propagationPolicy").unwrap_or_default();
+            let grace = signed(query, "gracePeriodSeconds")?;
+            let policy = query.get("propagationPolicy");
             check_policy(policy, query.get("orphanDependents").is_some(), &mut errors);
             let dry_run = dry_run(query.all("dryRun"), &mut errors);
             invalid_options("DeleteOptions", &errors)?;
-            return Ok(DeleteOptions {
-                dry_run,
-                grace_period_seconds: grace,
-                uid: None,
-                resource_version: None,
-            });
+            return Ok(DeleteOptions { dry_run, grace_period_seconds: grace, ..DeleteOptions::default() });
         };
         if !matches!(body, Value::Object(_)) {
             return Err(Status::bad_request("the body of a delete must be DeleteOptions"));
@@ -65,7 +67,8 @@ impl DeleteOptions {
                 body.str_at(&["kind"]).unwrap_or_default()
             )));
         }
-        let policy = body.str_at(&["propagationPolicy"]).unwrap_or_default();
+        check_types(body)?;
+        let policy = body.str_at(&["propagationPolicy"]);
         check_policy(policy, body.get("orphanDependents").is_some(), &mut errors);
         let values = body.array_at(&["dryRun"]).iter().filter_map(Value::as_str);
         let dry_run = dry_run(values.chain(query.all("dryRun")), &mut errors);
@@ -79,19 +82,56 @@ impl DeleteOptions {
     }
 }
 
-fn check_policy(policy: &str, orphan_set: bool, errors: &mut Vec<FieldError>) {
-    if !policy.is_empty() && orphan_set {
+/// An option that is not understood is refused: what somebody wanted to limit must not happen without limit.
+fn check_types(body: &Value) -> Result<(), Status> {
+    type Fits = fn(&Value) -> bool;
+    let is_text: Fits = |value| value.as_str().is_some();
+    let is_texts: Fits =
+        |value| value.as_array().is_some_and(|items| items.iter().all(|item| item.as_str().is_some()));
+    let rows: [(&[&str], &str, Fits); 7] = [
+        (&["gracePeriodSeconds"], "int64", |value| value.as_i64().is_some()),
+        (&["propagationPolicy"], "v1.DeletionPropagation", is_text),
+        (&["orphanDependents"], "bool", |value| matches!(value, Value::Bool(_))),
+        (&["dryRun"], "[]string", is_texts),
+        (&["preconditions"], "v1.Preconditions", |value| matches!(value, Value::Object(_))),
+        (&["preconditions", "uid"], "types.UID", is_text),
+        (&["preconditions", "resourceVersion"], "string", is_text),
+    ];
+    for (path, wanted, fits) in rows {
+        match body.at(path) {
+            None | Some(Value::Null) => {}
+            Some(given) if fits(given) => {}
+            Some(given) => {
+                let found = match given {
+                    Value::Int(_) | Value::Float(_) => "number",
+                    Value::Bool(_) => "bool",
+                    other => other.type_name(),
+                };
+                let holder = if path.len() == 1 { "DeleteOptions" } else { "Preconditions" };
+                return Err(Status::bad_request(format!(
+                    "json: cannot unmarshal {found} into Go struct field {holder}.{} of type {wanted}",
+                    path.join("."),
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_policy(policy: Option<&str>, orphan_set: bool, errors: &mut Vec<FieldError>) {
+    let Some(policy) = policy else { return };
+    if orphan_set {
         errors.push(FieldError::invalid(
             "propagationPolicy",
             policy,
             "orphanDependents and deletionPropagation cannot be both set",
         ));
     }
-    if !matches!(policy, "" | "Foreground" | "Background" | "Orphan") {
+    if !matches!(policy, "Foreground" | "Background" | "Orphan") {
         errors.push(FieldError::not_supported(
             "propagationPolicy",
             policy,
-            ["Foreground", "Background", "Orphan"],
+            ["Foreground", "Background", "Orphan", "nil"],
         ));
     }
 }
@@ -115,13 +155,25 @@ impl Registry {
         target: &Target,
         options: &DeleteOptions,
     ) -> Result<DeleteAnswer, Status> {
+        self.delete_asking(context, target, options, Asking::Admission).await
+    }
+
+    pub(crate) async fn delete_asking(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        options: &DeleteOptions,
+        asking: Asking,
+    ) -> Result<DeleteAnswer, Status> {
         let resource = target.definition.group_resource();
         for _ in 0..ATTEMPTS_MAX {
             let stored = self.must_find(context, target).await?;
             let old = self.to_client(context, target, &stored)?;
             check_preconditions(target, options, &old)?;
             check_protected(context, target)?;
-            self.judge(context, target, Operation::Delete, None, Some(&old), options.dry_run).await?;
+            if asking == Asking::Admission {
+                self.judge(context, target, Operation::Delete, None, Some(&old), options.dry_run).await?;
+            }
             if let Some(marked) = self.mark(target, &old, options) {
                 let write = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
                 if marked == old {
@@ -171,10 +223,12 @@ impl Registry {
         if old.at(&["metadata", "deletionTimestamp"]).is_none() {
             let when = crate::registry::timestamp((self.options.clock)().saturating_add(grace));
             marked.set_at(&["metadata", "deletionTimestamp"], when);
-            if !is_namespace {
+            // These two are marked by code of their own upstream, which does no more than that.
+            let only_marked = is_namespace || custom::is_crd(target);
+            if !only_marked {
                 marked.set_at(&["metadata", "deletionGracePeriodSeconds"], grace);
             }
-            if let Some(generation) = old.i64_at(&["metadata", "generation"]) {
+            if let Some(generation) = old.i64_at(&["metadata", "generation"]).filter(|_| !only_marked) {
                 marked.set_at(&["metadata", "generation"], generation + 1);
             }
         } else if old.i64_at(&["metadata", "deletionGracePeriodSeconds"]).is_some_and(|own| own > grace) {
@@ -223,8 +277,7 @@ impl Registry {
     ) -> Result<(Vec<Arc<StoredObject>>, u64), Status> {
         self.authorize(context, "deletecollection", target).await?;
         check_verb(target, "deletecollection")?;
-        let list = ListOptions { limit: 0, ..list.clone() };
-        let mut listing = self.listing_unchecked(context, target, &list).await?;
+        let mut listing = self.listing_unchecked(context, target, list).await?;
         let (mut taken, mut taken_bytes) = (Vec::new(), 0);
         loop {
             let page = listing.objects.page().await?;
@@ -257,6 +310,10 @@ fn is_core(target: &Target, plural: &str) -> bool {
 fn grace_seconds(target: &Target, old: &Value, options: &DeleteOptions) -> i64 {
     if !is_core(target, "pods") {
         return 0;
+    }
+    if old.at(&["metadata", "deletionTimestamp"]).is_some() && options.grace_period_seconds.is_none() {
+        // It is stopping already, and nobody asks for less time.
+        return old.i64_at(&["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0);
     }
     let scheduled = old.str_at(&["spec", "nodeName"]).is_some_and(|node| !node.is_empty());
     let over = matches!(old.str_at(&["status", "phase"]), Some("Failed" | "Succeeded"));

@@ -21,11 +21,12 @@ pub mod transfer;
 pub mod watch;
 pub mod write;
 
-mod actions;
+pub mod actions;
 mod admission;
 mod custom;
 mod fair_queue;
 mod finalize;
+mod identity;
 mod metadata;
 mod ownership;
 mod remains;

@@ -1,5 +1,6 @@
 //! Lists: which state of a collection, which part of it, and how to go on.
 
+use std::num::IntErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,21 +52,11 @@ impl ListOptions {
     pub fn from_query(query: &Query, target: &Target) -> Result<ListOptions, Status> {
         let mut errors = Vec::new();
         let limit = integer(query, "limit")?.unwrap_or(0);
+        integer(query, "timeoutSeconds")?;
         let continue_token = query.get("continue").filter(|token| !token.is_empty());
         let wanted = query.get("resourceVersion").unwrap_or_default();
         let wanted_match = query.get("resourceVersionMatch").unwrap_or_default();
-        if query.get("sendInitialEvents").is_some_and(|text| !text.is_empty()) {
-            errors
-                .push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
-        }
         if !wanted_match.is_empty() {
-            if !matches!(wanted_match, "Exact" | "NotOlderThan") {
-                errors.push(FieldError::not_supported(
-                    "resourceVersionMatch",
-                    wanted_match,
-                    ["Exact", "NotOlderThan", ""],
-                ));
-            }
             if wanted.is_empty() {
                 errors.push(FieldError::forbidden(
                     "resourceVersionMatch",
@@ -78,6 +69,13 @@ impl ListOptions {
                     "resourceVersionMatch is forbidden when continue is provided",
                 ));
             }
+            if !matches!(wanted_match, "Exact" | "NotOlderThan") {
+                errors.push(FieldError::not_supported(
+                    "resourceVersionMatch",
+                    wanted_match,
+                    ["Exact", "NotOlderThan", ""],
+                ));
+            }
             if wanted_match == "Exact" && wanted == "0" {
                 errors.push(FieldError::forbidden(
                     "resourceVersionMatch",
@@ -85,25 +83,33 @@ impl ListOptions {
                 ));
             }
         }
+        if query.get("sendInitialEvents").is_some_and(|text| !text.is_empty()) {
+            errors
+                .push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+        }
         invalid_options("ListOptions", &errors)?;
         if continue_token.is_some() && !matches!(wanted, "" | "0") {
             return Err(Status::bad_request(
                 "specifying resource version is not allowed when using continue",
             ));
         }
+        let number = |text| {
+            resource_version(text)
+                .map_err(|problem| Status::bad_request(format!("invalid resource version: {problem}")))
+        };
         let version = match (wanted, wanted_match) {
             ("", _) => VersionWanted::Newest,
             ("0", _) => VersionWanted::Any,
-            (text, "Exact") => VersionWanted::Exactly(resource_version(text)?),
+            (text, "Exact") => VersionWanted::Exactly(number(text)?),
             // A limit without a match means exactly that version: the meaning from before there was a match.
-            (text, "") if limit > 0 => VersionWanted::Exactly(resource_version(text)?),
-            (text, _) => VersionWanted::NotOlderThan(resource_version(text)?),
+            (text, "") if limit > 0 => VersionWanted::Exactly(number(text)?),
+            (text, _) => VersionWanted::NotOlderThan(number(text)?),
         };
         Ok(ListOptions {
             selection: Arc::new(Selection::from_query(query, target)?),
             version,
-            // Upstream serves "any version" from its cache, which does not page.
-            limit: if version == VersionWanted::Any { 0 } else { limit },
+            // Upstream serves "any version" from its cache, which does not page; what goes on does.
+            limit: if version == VersionWanted::Any && continue_token.is_none() { 0 } else { limit },
             continue_token: continue_token.map(str::to_string),
         })
     }
@@ -111,20 +117,32 @@ impl ListOptions {
 
 /// A non-negative number of the query.
 pub(crate) fn integer(query: &Query, key: &str) -> Result<Option<usize>, Status> {
-    let Some(text) = query.get(key).filter(|text| !text.is_empty()) else { return Ok(None) };
-    let number: i64 = text
-        .parse()
-        .map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))?;
-    Ok(Some(usize::try_from(number.max(0)).unwrap_or(usize::MAX)))
+    let number = signed(query, key)?;
+    Ok(number.map(|number| usize::try_from(number.max(0)).unwrap_or(usize::MAX)))
+}
+
+/// A number of the query.
+pub(crate) fn signed(query: &Query, key: &str) -> Result<Option<i64>, Status> {
+    let Some(text) = query.get(key) else { return Ok(None) };
+    let number = text.parse::<i64>().map_err(|error| {
+        Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: {}", number_problem(&error)))
+    })?;
+    Ok(Some(number))
 }
 
 /// A resource version a client sent back.
-pub(crate) fn resource_version(text: &str) -> Result<u64, Status> {
-    text.parse().map_err(|_| {
-        Status::bad_request(format!(
-            "Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-        ))
+pub(crate) fn resource_version(text: &str) -> Result<u64, String> {
+    text.parse::<u64>().map_err(|error| {
+        let problem = number_problem(&error);
+        format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {problem}")
     })
+}
+
+fn number_problem(error: &std::num::ParseIntError) -> &'static str {
+    match error.kind() {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+        _ => "invalid syntax",
+    }
 }
 
 impl Registry {
@@ -158,7 +176,13 @@ impl Registry {
         options: &ListOptions,
     ) -> Result<Listing, Status> {
         self.authorize(context, "list", target).await?;
-        self.listing_unchecked(context, target, options).await
+        let listing = self.listing_unchecked(context, target, options).await?;
+        if !self.is_current(&context.plane, target).await? {
+            let name = target.definition.group_resource();
+            let text = format!("the definition of {name} has just changed: ask again");
+            return Err(Status::unavailable(text).with_retry_after(1));
+        }
+        Ok(listing)
     }
 
     /// A listing for somebody whose right to it has been checked.
@@ -203,8 +227,7 @@ impl Registry {
             remaining: Remaining::Count,
         };
         if let Some(token) = &options.continue_token {
-            let token =
-                ContinueToken::decode(token).map_err(|error| Status::bad_request(error.to_string()))?;
+            let token = ContinueToken::decode(token).map_err(|error| invalid_token(&error.to_string()))?;
             query.after = Some(position(&token.start, target)?);
             // Only at the revision of the page before is what followed it still what follows.
             (query.at, query.remaining) = match (u64::try_from(token.revision), token.remaining) {
@@ -253,11 +276,15 @@ fn position(start: &str, target: &Target) -> Result<ObjectName, Status> {
     if target.definition.namespaced && target.namespace.is_empty() {
         let (namespace, name) = start
             .split_once('/')
-            .ok_or_else(|| Status::bad_request("continue key is not valid: it has no namespace"))?;
+            .ok_or_else(|| invalid_token("continue key is not valid: it has no namespace"))?;
         Ok(ObjectName::new(namespace, name))
     } else {
         Ok(ObjectName::new(target.namespace.clone(), SmolStr::new(start)))
     }
+}
+
+fn invalid_token(problem: &str) -> Status {
+    Status::bad_request(format!("invalid continue token: {problem}"))
 }
 
 /// The state a continue token speaks of is gone; the answer carries a token that goes on at the newest state.

@@ -112,6 +112,24 @@ pub(crate) fn keep_identity(new: &mut Value, old: &Value) {
     }
 }
 
+/// The end of an object is the server's to set: a client may leave it out, but not say something else. The time of
+/// an end that has been set moves, so a client may have an older one in hand.
+pub(crate) fn check_end(target: &Target, new: &Value, old: &Value) -> Result<(), Status> {
+    let changed = |field: &&str| {
+        let after = new.at(&["metadata", field]).filter(|value| !value.is_null())?;
+        let before = old.at(&["metadata", field]);
+        let moves = *field == "deletionTimestamp" && before.is_some();
+        (Some(after) != before && !moves)
+            .then(|| FieldError::invalid(format!("metadata.{field}"), after.clone(), "field is immutable"))
+    };
+    let errors: Vec<FieldError> =
+        ["deletionTimestamp", "deletionGracePeriodSeconds"].iter().filter_map(changed).collect();
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(&target.definition.error_kind(), &target.name, &errors))
+}
+
 /// Checks the metadata of a new or changed object.
 pub(crate) fn validate(object: &Value, old: Option<&Value>, target: &Target, errors: &mut Vec<FieldError>) {
     let root = FieldPath::root("metadata");
@@ -180,7 +198,7 @@ pub(crate) fn validate_labels(labels: Option<&Value>, path: &FieldPath<'_>, erro
     }
 }
 
-fn validate_annotations(annotations: Option<&Value>, errors: &mut Vec<FieldError>) {
+pub(crate) fn validate_annotations(annotations: Option<&Value>, errors: &mut Vec<FieldError>) {
     let Some(Value::Object(annotations)) = annotations else { return };
     let root = FieldPath::root("metadata");
     let path = root.member("annotations");

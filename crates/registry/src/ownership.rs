@@ -98,17 +98,42 @@ fn blank(target: &Target) -> &'static Value {
     builtin().blank(&target.served().type_name).unwrap_or(&NOTHING)
 }
 
+/// Kinds whose endpoints ignore other fields than most: a kind, an endpoint, fields.
+const IGNORED: [(&str, &str, &[&[&str]]); 14] = [
+    ("CertificateSigningRequest", "", &[&["spec"], &["status"]]),
+    ("CertificateSigningRequest", "status", &[&["spec"], &["status", "conditions"]]),
+    ("CertificateSigningRequest", "approval", &[&["spec"], &["status", "certificate"]]),
+    ("Deployment", "status", &[&["spec"], &["metadata", "labels"]]),
+    ("Pod", "status", &[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]]),
+    ("APIService", "status", &[&["spec"], &["metadata"]]),
+    ("CustomResourceDefinition", "status", &[&["spec"], &["metadata"]]),
+    ("FlowSchema", "status", &[&["spec"], &["metadata"]]),
+    ("PriorityLevelConfiguration", "status", &[&["spec"], &["metadata"]]),
+    ("ResourceClaim", "status", &[&["spec"], &["metadata"]]),
+    ("ValidatingAdmissionPolicy", "status", &[&["spec"], &["metadata"]]),
+    ("VolumeAttachment", "status", &[&["spec"], &["metadata"]]),
+    // Everybody else: a status endpoint ignores the spec, the object itself the status.
+    ("", "status", &[&["spec"]]),
+    ("", "", &[&["status"]]),
+];
+
 /// What this endpoint ignores is nobody's.
 fn untracked(target: &Target) -> &'static Untracked {
-    static PLAIN: LazyLock<Untracked> = LazyLock::new(|| Untracked::new(&[]));
-    static NO_STATUS: LazyLock<Untracked> = LazyLock::new(|| Untracked::new(&[&["status"]]));
-    static NO_SPEC: LazyLock<Untracked> = LazyLock::new(|| Untracked::new(&[&["spec"]]));
-    match target.subresource.as_str() {
-        "status" | "approval" => &NO_SPEC,
-        "scale" => &PLAIN,
-        _ if target.served().subresource("status").is_some() => &NO_STATUS,
-        _ => &PLAIN,
+    static SETS: LazyLock<Vec<Untracked>> =
+        LazyLock::new(|| IGNORED.iter().map(|(_, _, fields)| Untracked::new(fields)).collect());
+    static NOTHING_IGNORED: LazyLock<Untracked> = LazyLock::new(|| Untracked::new(&[]));
+    let definition = &target.definition;
+    if target.subresource == "scale" || target.served().subresource("status").is_none() {
+        return &NOTHING_IGNORED;
     }
+    let endpoint = match target.subresource.as_str() {
+        part @ ("status" | "approval") => part,
+        _ => "",
+    };
+    let kind = if definition.is_custom() { "" } else { definition.kind.as_str() };
+    let own = IGNORED.iter().position(|(of, at, _)| *of == kind && *at == endpoint);
+    let of_all = || IGNORED.iter().position(|(of, at, _)| of.is_empty() && *at == endpoint);
+    own.or_else(of_all).map_or(&NOTHING_IGNORED, |at| &SETS[at])
 }
 
 struct KindVersions<'a>(&'a ResourceDefinition);
@@ -127,5 +152,23 @@ impl Versions for KindVersions<'_> {
         (definition.behavior.convert)(&mut converted, from, api_version);
         converted.set_at(&["apiVersion"], SmolStr::new(api_version));
         Some(View { schema, object: Cow::Owned(converted) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_that_ignore_other_fields_exist() {
+        for (kind, endpoint, _) in IGNORED.iter().filter(|(kind, ..)| !kind.is_empty()) {
+            let resource = builtin().resources.iter().find(|resource| resource.kind == *kind);
+            let resource = resource.unwrap_or_else(|| panic!("{kind} is no kind"));
+            let parts = &resource.subresources;
+            assert!(
+                endpoint.is_empty() || parts.iter().any(|part| part.name == *endpoint),
+                "{kind} {endpoint}"
+            );
+        }
     }
 }

@@ -99,6 +99,17 @@ impl Registry {
         Ok(self.catalog(plane).await?.find(group, version, plural))
     }
 
+    /// Whether a resource is defined as somebody took it to be. Read after what it is used for has begun, this says that
+    /// the definition was good when it began: nothing written under another one is read with it.
+    pub(crate) async fn is_current(&self, plane: &Arc<Plane>, target: &Target) -> Result<bool, Status> {
+        let definition = &target.definition;
+        if !definition.is_custom() {
+            return Ok(true);
+        }
+        let found = self.resolve(plane, &definition.group, &target.served().name, &definition.plural).await?;
+        Ok(found.is_some_and(|(found, version)| Arc::ptr_eq(&found, definition) && version == target.version))
+    }
+
     pub async fn authorize(
         &self,
         context: &RequestContext,
@@ -152,7 +163,8 @@ impl Registry {
     ) -> Result<ObjectAnswer, Status> {
         self.authorize(context, "get", target).await?;
         if !matches!(resource_version, "" | "0") {
-            let version = crate::list::resource_version(resource_version)?;
+            let version = crate::list::resource_version(resource_version)
+                .map_err(|problem| Status::untyped(500, problem))?;
             self.wait_for(&context.plane, version).await?;
         }
         let stored = self.must_find(context, target).await?;
@@ -194,9 +206,11 @@ impl Registry {
         }
     }
 
-    /// Whether stored bytes of this target go out as they are.
-    pub fn copies(&self, context: &RequestContext, target: &Target) -> bool {
-        !needs_conversion(target) && !planes::has_live_status(context, target)
+    /// Whether the bytes of a stored object go out as they are.
+    fn copies(&self, context: &RequestContext, target: &Target, stored: &StoredObject) -> bool {
+        !needs_conversion(target)
+            && !planes::has_live_status(context, target)
+            && target.definition.rereading(&target.served().name, &stored.record).is_none()
     }
 
     /// A stored object as the client's version shows it: copied if it can be, converted if it must be.
@@ -206,7 +220,7 @@ impl Registry {
         target: &Target,
         stored: Arc<StoredObject>,
     ) -> Result<Answered, Status> {
-        if !self.copies(context, target) {
+        if !self.copies(context, target, &stored) {
             return Ok(Answered::Made(self.to_client(context, target, &stored)?));
         }
         Ok(Answered::Stored(stored))
@@ -223,6 +237,9 @@ impl Registry {
         let mut value =
             stored.record.to_value(version).map_err(|error| Status::internal(error.to_string()))?;
         convert(target, &mut value, &target.definition.storage, &target.group_version());
+        if let Some(rereading) = target.definition.rereading(&target.served().name, &stored.record) {
+            rereading.apply(&mut value);
+        }
         value.set_at(&["kind"], target.definition.kind.clone());
         value.set_at(&["apiVersion"], target.api_version());
         if planes::has_live_status(context, target) {

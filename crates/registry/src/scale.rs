@@ -5,26 +5,40 @@ use polder_model::selector::LabelSelector;
 use polder_model::{FieldError, GroupKind, SmolStr, Status, Value, json};
 
 use crate::context::{RequestContext, WriteOptions};
-use crate::decode::Document;
+use crate::decode::{Document, shape_part};
 use crate::definition::{Scale, Target};
+use crate::identity::check_name;
 use crate::ownership;
 use crate::registry::{Answered, ObjectAnswer, Registry};
 use crate::write::{PatchKind, apply_patch};
 
-/// The scale of an object.
+/// Stands for replicas that an object does not name, so that a patch that names none either is noticed.
+const UNSET: i64 = i32::MIN as i64;
+
+/// The scale of an object, for somebody who reads it.
 pub(crate) fn read(target: &Target, object: &Value) -> Result<Value, Status> {
+    let path = &paths(target)?.spec_replicas;
+    if target.definition.is_custom() && matches!(nested(object, path), Ok(None)) {
+        let path = text(path);
+        return Err(Status::internal(format!("the spec replicas field {path:?} does not exist")));
+    }
+    scale(target, object)
+}
+
+/// The scale of an object. A built-in kind's fields have their types; a custom one's may be anything.
+fn scale(target: &Target, object: &Value) -> Result<Value, Status> {
     let paths = paths(target)?;
-    let number = |path: &[SmolStr]| object.at(&steps(path)).and_then(Value::as_i64).unwrap_or(0);
+    let number = |path: &[SmolStr]| number(object, path).map_err(|problem| Status::untyped(500, problem));
     let mut scale = json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {},
-        "spec": {}, "status": {"replicas": (number(&paths.status_replicas))},
+        "spec": {}, "status": {"replicas": (number(&paths.status_replicas)?)},
     });
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object.at(&["metadata", field]) {
             scale.set_at(&["metadata", field], value.clone());
         }
     }
-    let replicas = number(&paths.spec_replicas);
+    let replicas = number(&paths.spec_replicas)?;
     if replicas != 0 {
         scale.set_at(&["spec", "replicas"], replicas);
     }
@@ -51,10 +65,12 @@ pub(crate) async fn update(
     document: Document,
     options: &WriteOptions,
 ) -> Result<ObjectAnswer, Status> {
-    let scale = document.value;
+    let mut scale = document.value;
     if scale.str_at(&["kind"]).is_some_and(|kind| kind != "Scale") {
         return Err(Status::bad_request("the body of a scale update must be a Scale"));
     }
+    let shaped = shape_part(context, target, &mut scale, options.field_validation);
+    shaped.map_err(|problem| problem.in_document("Scale", "v1"))?;
     write(registry, context, target, options, |_, _| Ok(scale.clone().into())).await
 }
 
@@ -68,8 +84,14 @@ pub(crate) async fn patch(
 ) -> Result<ObjectAnswer, Status> {
     // A scale has no lists: merging strategically and merging are the same.
     let kind = if kind == PatchKind::Strategic { PatchKind::Merge } else { kind };
-    write(registry, context, target, options, |_, old| Ok(apply_patch(target, kind, patch, old)?.into()))
-        .await
+    let change = |_: &Value, old| {
+        let mut new = apply_patch(target, kind, patch, old)?;
+        let patched = new.clone();
+        let shaped = shape_part(context, target, &mut new, options.field_validation);
+        shaped.map_err(|problem| problem.in_patch(&patched.to_string()))?;
+        Ok(new.into())
+    };
+    write(registry, context, target, options, change).await
 }
 
 /// Applies to a scale by applying the number to the object.
@@ -98,7 +120,7 @@ pub(crate) async fn apply(
     write(registry, context, target, options, |object, _| {
         let now = registry.now();
         let merged = ownership::applied(target, Some(object), &number, force, options, &now)?;
-        Ok(Wanted { scale: read(target, &merged)?, owners: merged.at(&OWNERS).cloned() })
+        Ok(Wanted { scale: scale(target, &merged)?, owners: merged.at(&OWNERS).cloned() })
     })
     .await
 }
@@ -127,8 +149,13 @@ async fn write(
 ) -> Result<ObjectAnswer, Status> {
     let paths = paths(target)?;
     let answered = registry.modify_with(context, target, options, |object| {
-        let old = read(target, object)?;
+        let mut old = scale(target, object)?;
+        let unset = target.definition.is_custom() && matches!(nested(object, &paths.spec_replicas), Ok(None));
+        if unset {
+            old.set_at(&["spec", "replicas"], UNSET);
+        }
         let Wanted { scale: new, owners } = change(object, old.clone())?;
+        check_name(target, new.str_at(&["metadata", "name"]).unwrap_or_default())?;
         let sent = new.str_at(&["metadata", "resourceVersion"]).unwrap_or_default();
         if !sent.is_empty() && Some(sent) != old.str_at(&["metadata", "resourceVersion"]) {
             return Err(Status::modified(&target.definition.group_resource(), &target.name));
@@ -143,7 +170,11 @@ async fn write(
                 )));
             }
         };
-        if !(0..=i64::from(i32::MAX)).contains(&replicas) {
+        if unset && replicas == UNSET {
+            let path = text(&paths.spec_replicas);
+            return Err(Status::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
+        }
+        if !target.definition.is_custom() && !(0..=i64::from(i32::MAX)).contains(&replicas) {
             let error = FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
             let kind = GroupKind { group: "autoscaling".into(), kind: "Scale".into() };
             return Err(Status::invalid(&kind, &target.name, &[error]));
@@ -153,8 +184,9 @@ async fn write(
             return Err(Status::internal("the scale path of this resource names no plain field"));
         }
         let before = object.clone();
-        if object.at(&path).and_then(Value::as_i64).unwrap_or(0) != replicas {
+        if unset || object.at(&path).and_then(Value::as_i64).unwrap_or(0) != replicas {
             object.set_at(&path, replicas);
+            target.definition.complete(&target.served().name, object)?;
             if let Some(generation) = object.i64_at(&["metadata", "generation"]) {
                 object.set_at(&["metadata", "generation"], generation + 1);
             }
@@ -171,7 +203,79 @@ async fn write(
         Answered::Stored(stored) => registry.to_client(context, target, &stored)?,
         Answered::Made(value) => value,
     };
-    Ok(ObjectAnswer { body: Answered::Made(read(target, &object)?), created: false })
+    Ok(ObjectAnswer { body: Answered::Made(scale(target, &object)?), created: false })
+}
+
+/// What is wrong with the numbers a custom object is scaled by. A status is checked without the rest.
+pub(crate) fn validate(target: &Target, object: &Value, errors: &mut Vec<FieldError>) {
+    let Some(paths) = &target.served().scale else { return };
+    let mut check = |path: &[SmolStr]| {
+        let (value, problem) = match number(object, path) {
+            Err(problem) => (0, problem),
+            Ok(value @ ..0) => (value, "should be a non-negative integer".into()),
+            Ok(value) if value > i64::from(i32::MAX) => {
+                (value, format!("should be less than or equal to {}", i32::MAX))
+            }
+            Ok(_) => return,
+        };
+        errors.push(FieldError::invalid(text(path), value, problem));
+    };
+    if target.subresource != "status" {
+        check(&paths.spec_replicas);
+    }
+    check(&paths.status_replicas);
+    let selector = &paths.selector;
+    let problem = match nested(object, selector) {
+        Ok(None | Some(Value::String(_))) => None,
+        Ok(Some(other)) => Some(accessor(selector, other, "string")),
+        Err(problem) => Some(problem),
+    };
+    if let Some(problem) = problem.filter(|_| !selector.is_empty()) {
+        errors.push(FieldError::invalid(text(selector), "", problem));
+    }
+}
+
+/// What stands at a path, if everything around it can have members.
+fn nested<'v>(object: &'v Value, path: &[SmolStr]) -> Result<Option<&'v Value>, String> {
+    let mut value = object;
+    for (index, step) in path.iter().enumerate() {
+        value = match value {
+            Value::Null => return Ok(None),
+            Value::Object(members) => match members.get(step) {
+                Some(member) => member,
+                None => return Ok(None),
+            },
+            other => return Err(accessor(&path[..=index], other, "map[string]interface{}")),
+        };
+    }
+    Ok(Some(value))
+}
+
+/// The number at a path; zero when there is none.
+fn number(object: &Value, path: &[SmolStr]) -> Result<i64, String> {
+    match nested(object, path)? {
+        None => Ok(0),
+        Some(Value::Int(number)) => Ok(*number),
+        Some(other) => Err(accessor(path, other, "int64")),
+    }
+}
+
+fn accessor(path: &[SmolStr], found: &Value, expected: &str) -> String {
+    let (shown, kind) = match found {
+        Value::Null => ("<nil>".to_string(), "<nil>"),
+        Value::Bool(_) => (found.to_string(), "bool"),
+        Value::Int(_) => (found.to_string(), "int64"),
+        Value::Float(_) => (found.to_string(), "float64"),
+        Value::String(text) => (text.to_string(), "string"),
+        Value::Array(_) => ("[...]".to_string(), "[]interface {}"),
+        Value::Object(_) => ("map[...]".to_string(), "map[string]interface {}"),
+    };
+    format!("{} accessor error: {shown} is of the type {kind}, expected {expected}", text(path))
+}
+
+/// A path as a CRD writes it.
+fn text(path: &[SmolStr]) -> String {
+    path.iter().fold(String::new(), |text, step| text + "." + step)
 }
 
 fn paths(target: &Target) -> Result<&Scale, Status> {

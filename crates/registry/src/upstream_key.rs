@@ -2,15 +2,21 @@
 
 use crate::definition::Target;
 
-/// Groups whose servers keep the group in the key, as those of custom resources do.
+/// Groups whose servers keep the group in the key. Those of custom resources do, too, and show the key from its root.
 const KEYED_BY_GROUP: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
 
 /// `/pods/default/web`.
 pub(crate) fn upstream_key(target: &Target) -> String {
     let definition = &target.definition;
     let (group, plural) = (definition.storage.group.as_str(), definition.plural.as_str());
-    let by_group = definition.is_custom() || KEYED_BY_GROUP.contains(&group);
-    let mut key = if by_group { format!("/{group}/{plural}") } else { format!("/{}", prefix(group, plural)) };
+    let by_group = KEYED_BY_GROUP.contains(&group);
+    let mut key = if definition.is_custom() {
+        format!("/registry/{group}/{plural}")
+    } else if by_group {
+        format!("/{group}/{plural}")
+    } else {
+        format!("/{}", prefix(group, plural))
+    };
     for part in [&target.namespace, &target.name] {
         if !part.is_empty() {
             key.push('/');

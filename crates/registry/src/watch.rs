@@ -42,33 +42,37 @@ enum Start {
 impl WatchOptions {
     pub fn from_query(query: &Query, target: &Target) -> Result<WatchOptions, Status> {
         let mut errors = Vec::new();
-        let initial = match query.get("sendInitialEvents") {
-            None | Some("") => None,
-            Some(text) => Some(!matches!(text, "false" | "0")),
-        };
+        integer(query, "limit")?;
+        let version = query.get("resourceVersion").unwrap_or_default();
+        let asked = query.get("sendInitialEvents").filter(|text| !text.is_empty());
+        let initial = asked.map(|_| query.flag("sendInitialEvents"));
         let wanted_match = query.get("resourceVersionMatch").unwrap_or_default();
+        let mut forbid =
+            |why: &str| errors.push(FieldError::forbidden("resourceVersionMatch", why.to_string()));
         if initial.is_some() && wanted_match != "NotOlderThan" {
-            errors.push(FieldError::forbidden(
-                "resourceVersionMatch",
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            ));
+            forbid("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
         }
         if initial.is_none() && !wanted_match.is_empty() {
-            errors.push(FieldError::forbidden(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            ));
+            forbid("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+        }
+        // Without a version a watch is one with initial events, whose rules are these.
+        let snapshot = initial.is_some() || version.is_empty();
+        if snapshot && query.get("continue").is_some_and(|token| !token.is_empty()) {
+            forbid("resourceVersionMatch is forbidden when continue is provided");
+        }
+        if !matches!(wanted_match, "" | "NotOlderThan") {
+            errors.push(FieldError::not_supported("resourceVersionMatch", wanted_match, ["NotOlderThan"]));
         }
         invalid_options("ListOptions", &errors)?;
         let bookmarks = query.flag("allowWatchBookmarks");
-        let version = query.get("resourceVersion").unwrap_or_default();
-        let number = if version.is_empty() { 0 } else { resource_version(version)? };
+        let number = if version.is_empty() { Ok(0) } else { resource_version(version) };
+        let number = number.map_err(|problem| Status::untyped(500, problem))?;
         let start = match (initial, version) {
             (Some(true), _) => Start::Snapshot { not_older_than: number, end_bookmark: bookmarks },
             (Some(false), "" | "0") => Start::Now,
             // Without a version a watch starts with the newest state, marked like an explicit request for it.
             (None, "") => Start::Snapshot { not_older_than: 0, end_bookmark: bookmarks },
-            (None, "0") => Start::Snapshot { not_older_than: 0, end_bookmark: false },
+            (None, "0") => Start::Snapshot { not_older_than: 0, end_bookmark: bookmarks },
             (_, _) => Start::After(number),
         };
         let seconds = integer(query, "timeoutSeconds")?.unwrap_or(0);
@@ -80,6 +84,13 @@ impl WatchOptions {
             bookmarks,
             timeout,
         })
+    }
+}
+
+impl WatchOptions {
+    /// Whether the watch begins with what there is, which must be read.
+    pub fn begins_with_state(&self) -> bool {
+        matches!(self.start, Start::Snapshot { .. })
     }
 }
 
@@ -154,6 +165,14 @@ impl Registry {
             Err(WatchError::Ended) => Err(None),
             Err(WatchError::Engine(error)) => Err(Some(Box::new(Status::internal(error.to_string())))),
         };
+        // A change of the definition ends the watches there are. One that came before this watch was there has ended
+        // nothing: so it ends now, before it tells anything, and the client begins another.
+        let watch = if self.is_current(plane, target).await? {
+            watch
+        } else {
+            (initial, initial_end) = (None, None);
+            Err(None)
+        };
         Ok(ClientWatch {
             target: target.clone(),
             selection: options.selection.clone(),
@@ -172,6 +191,31 @@ impl Registry {
 impl ClientWatch {
     pub fn context(&self) -> &RequestContext {
         &self.context
+    }
+
+    /// Whether the state the watch began with has been told, or there was none to tell.
+    pub fn is_told_state(&self) -> bool {
+        self.initial.is_none()
+    }
+
+    /// Whether a page of that state must be read to go on.
+    pub fn reads_page(&self) -> bool {
+        self.initial.is_some() && self.initial_page.len() == 0
+    }
+
+    /// Reads that page. A failure is told by `next`, which tries again.
+    pub async fn read_page(&mut self) {
+        let Some(objects) = self.initial.as_mut().filter(|_| self.initial_page.len() == 0) else { return };
+        match objects.page().await {
+            Ok(page) if page.is_empty() => self.initial = None,
+            Ok(page) => self.initial_page = page.into_iter(),
+            Err(_) => {}
+        }
+    }
+
+    /// What the page in hand weighs.
+    pub fn page_bytes(&self) -> usize {
+        self.initial_page.as_slice().iter().map(|object| object.record.len()).sum()
     }
 
     /// The next thing to tell, if it is here already.

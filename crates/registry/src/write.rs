@@ -2,8 +2,10 @@
 //! write without a resource version starts over when somebody else was faster.
 
 use polder_machinery::apply::{Force, keep_times};
-use polder_machinery::patch::{PatchError, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
-use polder_model::{FieldError, GroupResource, Object, Reason, SmolStr, Status, Value};
+use polder_machinery::patch::{
+    PatchError, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch, strategic_patch_text,
+};
+use polder_model::{FieldError, GroupKind, GroupResource, Object, Reason, SmolStr, Status, Value};
 use polder_store::{
     Change, CommitError, Committed, Expect, Key, ObjectName, PlaneChange, Record, StoredObject, Write,
 };
@@ -17,10 +19,10 @@ use crate::context::{FieldValidation, RequestContext, WriteOptions};
 use crate::decode::{self, Document};
 use crate::definition::{Origin, Target};
 use crate::finalize::{begins_to_go, is_marked};
+use crate::identity::{check_missing_uid, check_name, check_same_kind, check_same_uid, check_uid, uid};
 use crate::metadata;
 use crate::registry::{Answered, ObjectAnswer, Registry, convert, needs_conversion};
 use crate::status::{commit_failed, read_failed};
-use crate::upstream_key::upstream_key;
 use crate::{custom, ownership, planes, scale};
 
 /// How often a write without a resource version starts over before the client is told.
@@ -57,9 +59,14 @@ impl Registry {
         self.authorize(context, "create", target).await?;
         check_verb(target, "create")?;
         if target.definition.terminating {
-            return Err(custom::refuse_terminating(target));
+            let name = document.value.str_at(&["metadata", "name"]).unwrap_or_default();
+            custom::refuse_terminating(self, context, &target.with_name(&target.namespace, name)).await?;
         }
         let mut value = decode::decode(context, target, document, options.field_validation)?;
+        if target.definition.group.is_empty() && target.definition.plural == "bindings" {
+            let answer = self.bind_named(context, target, &value, options).await?;
+            return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });
+        }
         if let Some(answer) = crate::reviews::answer(self, context, target, &value).await? {
             return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });
         }
@@ -81,7 +88,7 @@ impl Registry {
         let now = self.now();
         metadata::prepare_create(&mut value, target, &now, uuid::Uuid::new_v4())?;
         if target.served().subresource("status").is_some() && !behavior.status_on_create {
-            remove(&mut value, "status");
+            value.remove_at(&["status"]);
             if target.definition.is_custom() {
                 // What the client may not set still has its default.
                 decode::default(target, &mut value)?;
@@ -155,7 +162,9 @@ impl Registry {
             if self.find(context, target).await?.is_some() {
                 return Err(CreateError::Exists);
             }
-            remove_at(&mut value, &["metadata", "resourceVersion"]);
+            let mut value =
+                self.as_if_stored(context, target, value, &record, polder_store::Revision::default())?;
+            value.remove_at(&["metadata", "resourceVersion"]);
             return Ok(Answered::Made(value));
         }
         let mut writes =
@@ -229,15 +238,7 @@ impl Registry {
             return scale::update(self, context, target, document, options).await;
         }
         let mut value = decode::decode(context, target, document, options.field_validation)?;
-        let given = value.str_at(&["metadata", "name"]).unwrap_or_default();
-        if given.is_empty() {
-            value.set_at(&["metadata", "name"], target.name.clone());
-        } else if given != target.name {
-            return Err(Status::bad_request(format!(
-                "the name of the object ({given}) does not match the name on the URL ({})",
-                target.name
-            )));
-        }
+        check_name(target, value.str_at(&["metadata", "name"]).unwrap_or_default())?;
         metadata::check_namespace(&mut value, target)?;
         if target.definition.behavior.create_on_update && target.subresource.is_empty() {
             return self.put(context, target, value, options).await;
@@ -261,7 +262,7 @@ impl Registry {
                 check_missing_uid(target, &value)?;
                 self.authorize(context, "create", target).await?;
                 let mut new = value.clone();
-                remove_at(&mut new, &["metadata", "resourceVersion"]);
+                new.remove_at(&["metadata", "resourceVersion"]);
                 ownership::created(target, &mut new, options, &self.now());
                 match self.create_decoded(context, target, new, options).await {
                     Err(status) if status.reason == Some(Reason::AlreadyExists) && !last => {}
@@ -349,13 +350,13 @@ impl Registry {
                 return Err(Status::conflict(&resource, &target.name, &why));
             }
         }
-        check_name(target, &new)?;
+        check_name(target, new.str_at(&["metadata", "name"]).unwrap_or_default())?;
         self.authorize(context, "create", target).await?;
         if target.definition.terminating {
-            return Err(custom::refuse_terminating(target));
+            custom::refuse_terminating(self, context, target).await?;
         }
-        decode::shape(context, target, &mut new, Vec::new(), FieldValidation::Ignore)?;
-        remove_at(&mut new, &["metadata", "resourceVersion"]);
+        shape_applied(context, target, &mut new)?;
+        new.remove_at(&["metadata", "resourceVersion"]);
         self.create_decoded(context, target, new, options).await
     }
 
@@ -400,17 +401,28 @@ impl Registry {
                 }
                 Source::Patch(kind, patch, duplicates) => {
                     let mut new = apply_patch(target, *kind, patch, old.clone())?;
-                    check_same_object(&new, &old)?;
-                    decode::shape(context, target, &mut new, duplicates.clone(), options.field_validation)?;
+                    check_same_kind(target, *kind, &mut new, &old)?;
+                    let strictness = options.field_validation;
+                    let shaped = decode::shape(context, target, &mut new, duplicates.clone(), strictness);
+                    if let Err(problem) = shaped {
+                        // Shown as the patch left it.
+                        let shown = match kind {
+                            PatchKind::Strategic => strategic_patch_text(patch),
+                            _ => apply_patch(target, *kind, patch, old.clone())?.to_string(),
+                        };
+                        return Err(problem.in_patch(&shown));
+                    }
+                    check_name(target, new.str_at(&["metadata", "name"]).unwrap_or_default())?;
+                    metadata::check_namespace(&mut new, target)?;
                     ownership::updated(target, &old, &mut new, options, &self.now());
                     new
                 }
                 Source::Apply(intent, force) => {
                     let mut new =
                         ownership::applied(target, Some(&old), intent, *force, options, &self.now())?;
-                    check_name(target, &new)?;
+                    check_name(target, new.str_at(&["metadata", "name"]).unwrap_or_default())?;
                     metadata::check_namespace(&mut new, target)?;
-                    decode::shape(context, target, &mut new, Vec::new(), FieldValidation::Ignore)?;
+                    shape_applied(context, target, &mut new)?;
                     new
                 }
             };
@@ -418,10 +430,13 @@ impl Registry {
             let sent_version = new.str_at(&["metadata", "resourceVersion"]).unwrap_or_default();
             let current = context.plane.resource_version(stored.revision);
             let conditional = match (&source, sent_version) {
-                (Source::Put(_), "" | "0") if !target.definition.behavior.unconditional_update => {
+                (_, "" | "0") if !target.definition.behavior.unconditional_update => {
                     let error =
                         FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
-                    return Err(Status::invalid(&target.definition.error_kind(), &target.name, &[error]));
+                    // Upstream names the resource where other refusals name the kind.
+                    let GroupResource { group, resource } = resource;
+                    let kind = GroupKind { group, kind: resource };
+                    return Err(Status::invalid(&kind, &target.name, &[error]));
                 }
                 (_, "" | "0") => false,
                 (_, sent) if sent != current.to_string() => {
@@ -434,6 +449,7 @@ impl Registry {
                 }
             };
             check_same_uid(target, &new, &old)?;
+            metadata::check_end(target, &new, &old)?;
             let (operation, dry_run) = (Operation::Update, options.dry_run);
             self.admit(context, target, operation, &mut new, Some(&old), dry_run).await?;
             self.merge(context, target, &mut new, &old);
@@ -505,9 +521,16 @@ impl Registry {
             (part, Some(old)) => (behavior.validate_part)(part, new, old, &mut errors),
             _ => {}
         }
-        decode::validate_schema(target, new, &mut errors);
+        decode::validate_schema(target, new, old, &mut errors);
         if errors.is_empty() {
-            let warnings = if target.subresource.is_empty() { (behavior.warnings)(new) } else { Vec::new() };
+            // A kind that counts its changes has nothing to say about what did not change.
+            let counted = |value: &Value| value.i64_at(&["metadata", "generation"]);
+            let same = behavior.generation && old.is_some_and(|old| counted(old) == counted(new));
+            let mut warnings = Vec::new();
+            if target.subresource.is_empty() && !same {
+                warnings = (behavior.warnings)(new);
+            }
+            warnings.extend(custom::warnings(target, new, old));
             warnings.into_iter().for_each(|warning| context.warn(warning));
             return Ok(());
         }
@@ -524,19 +547,42 @@ impl Registry {
         stored: &Arc<StoredObject>,
         options: &WriteOptions,
     ) -> Result<Option<Answered>, Status> {
-        keep_times(&mut new, old);
         let key = self.key(context, target);
         let plane = planes::change(self, context, target, Some(&new), Some(old))?;
-        let record = self.fitted(context, target, &mut new)?;
+        let version = &target.served().name;
+        let reread = target.definition.rereading(version, &stored.record).is_some();
+        if reread {
+            // Parts of it come from a read, which brings only so many defaults; what is stored has them all.
+            target.definition.complete(version, &mut new).ok();
+        }
+        keep_times(&mut new, old);
+        let mut record = encoded(context, target, &new);
+        // What is on its way out goes, and what does not grow stays, however large it is.
+        if record.len() > stored.record.len()
+            && !is_finished(&new)
+            && self.check_size(context, target, &record).is_err()
+        {
+            let kept = if reread { untouched_but_metadata(target, &new, old, stored) } else { None };
+            record = match kept {
+                Some(record) => record,
+                None => self.fitted(context, target, &mut new)?,
+            };
+        }
         if options.dry_run {
             self.account(context, target, Some(&new), Some(old), true).await?;
-            return Ok(Some(Answered::Made(new)));
+            return Ok(Some(Answered::Made(self.as_if_stored(
+                context,
+                target,
+                new,
+                &record,
+                stored.revision,
+            )?)));
         }
         if is_finished(&new) {
             let plane = planes::change(self, context, target, None, Some(old))?;
             return self.remove_finished(context, target, (new, old), stored, plane).await;
         }
-        if record == stored.record {
+        if custom::is_unchanged(target, &record, &stored.record) {
             return self.answer(context, target, stored.clone()).map(Some);
         }
         let mut writes = vec![Write {
@@ -630,6 +676,22 @@ impl Registry {
         }
     }
 
+    /// What a dry run answers: for a custom object, what a read would show of the record.
+    fn as_if_stored(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        value: Value,
+        record: &Record,
+        revision: polder_store::Revision,
+    ) -> Result<Value, Status> {
+        if !target.definition.is_custom() || planes::has_live_status(context, target) {
+            return Ok(value);
+        }
+        let (name, space) = (self.key(context, target).name, context.plane.overlay());
+        self.to_client(context, target, &StoredObject { name, revision, space, record: record.clone() })
+    }
+
     pub(crate) fn check_size(
         &self,
         context: &RequestContext,
@@ -695,103 +757,47 @@ pub(crate) fn apply_patch(
         PatchError::NotApplicable(_) => {
             let mut status = Status::untyped(422, PatchError::NOT_APPLICABLE);
             status.reason = Some(polder_model::Reason::Invalid);
+            status.details = Some(Box::default());
             status
         }
         PatchError::Unclassified(text) => Status::untyped(500, text),
     })
 }
 
-/// An applied object names itself, and as the path does.
-fn check_name(target: &Target, new: &Value) -> Result<(), Status> {
-    match new.str_at(&["metadata", "name"]).unwrap_or_default() {
-        "" => Err(Status::bad_request(format!(
-            "the name of the object ({} based on URL) was undeterminable: name must be provided",
-            target.name
-        ))),
-        given if given != target.name => Err(Status::bad_request(format!(
-            "the name of the object ({given}) does not match the name on the URL ({})",
-            target.name
-        ))),
-        _ => Ok(()),
-    }
-}
-
-fn check_same_object(new: &Value, old: &Value) -> Result<(), Status> {
-    for field in ["name", "namespace"] {
-        let (before, after) = (old.str_at(&["metadata", field]), new.str_at(&["metadata", field]));
-        if before != after {
-            let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-            let text = if field == "name" {
-                format!("the name of the object ({after}) does not match the name on the URL ({before})")
-            } else {
-                "the namespace of the provided object does not match the namespace sent on the request".into()
-            };
-            return Err(Status::bad_request(text));
-        }
-    }
-    for field in ["apiVersion", "kind"] {
-        if old.get(field) != new.get(field) {
-            let (before, after) =
-                (old.str_at(&[field]).unwrap_or_default(), new.str_at(&[field]).unwrap_or_default());
-            return Err(Status::bad_request(format!(
-                "the {field} in the patched object ({after}) does not match that of the object ({before})"
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// A uid in a whole object says which object is meant.
-fn check_uid(target: &Target, new: &Value, old: &Value) -> Result<(), Status> {
-    match (uid(new), uid(old)) {
-        ("", _) => Ok(()),
-        (sent, own) if sent == own => Ok(()),
-        (sent, own) => Err(another_object(target, sent, own)),
-    }
-}
-
-/// In a patch a uid would be a change, and it does not change.
-fn check_same_uid(target: &Target, new: &Value, old: &Value) -> Result<(), Status> {
-    match uid(new) {
-        "" => Ok(()),
-        sent if sent == uid(old) => Ok(()),
-        sent => {
-            let error = FieldError::invalid("metadata.uid", sent, "field is immutable");
-            Err(Status::invalid(&target.definition.error_kind(), &target.name, &[error]))
-        }
-    }
-}
-
-/// A PUT that could create an object, but means a certain one, is told that it is another one.
-fn check_missing_uid(target: &Target, value: &Value) -> Result<(), Status> {
-    match uid(value) {
-        "" => Ok(()),
-        sent => Err(another_object(target, sent, "")),
-    }
-}
-
-fn uid(value: &Value) -> &str {
-    value.str_at(&["metadata", "uid"]).unwrap_or_default()
-}
-
-fn another_object(target: &Target, sent: &str, own: &str) -> Status {
-    let why = format!(
-        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
-         UID in precondition: {sent}, UID in object meta: {own}",
-        upstream_key(target)
-    );
-    Status::conflict(&target.definition.group_resource(), &target.name, &why)
+/// Brings a merged object into shape. What nobody knows was refused before it was merged.
+fn shape_applied(context: &RequestContext, target: &Target, new: &mut Value) -> Result<(), Status> {
+    let shaped = decode::shape(context, target, new, Vec::new(), FieldValidation::Ignore);
+    shaped.map_err(|problem| problem.in_document(&target.definition.kind, &target.served().name))
 }
 
 /// An object in the form it is stored in; copied only when that differs from the client's.
 fn encoded(context: &RequestContext, target: &Target, value: &Value) -> Record {
+    let stored = |value: &Value| target.definition.to_stored(&target.served().name, value);
     if !needs_conversion(target) && !planes::has_live_status(context, target) {
-        return Record::encode(value);
+        return stored(value);
     }
     let mut stored_form = value.clone();
     convert(target, &mut stored_form, &target.group_version(), &target.definition.storage);
     planes::strip_live(context, target, &mut stored_form);
-    Record::encode(&stored_form)
+    stored(&stored_form)
+}
+
+/// If a write changes nothing but metadata, the object with the rest as it is stored, under the schema of that time:
+/// today's defaults, which would make it too large, must not keep it from being deleted.
+fn untouched_but_metadata(
+    target: &Target,
+    new: &Value,
+    old: &Value,
+    stored: &StoredObject,
+) -> Option<Record> {
+    let mut before = old.clone();
+    target.definition.complete(&target.served().name, &mut before).ok();
+    if !same_but_status(new, &before, false) {
+        return None;
+    }
+    let mut body = Value::parse(stored.record.body()).ok()?;
+    copy_member(&mut body, new, "metadata");
+    Some(Record::encode_as(&body, stored.record.form()))
 }
 
 /// A deleted object that nothing holds back any more.
@@ -844,12 +850,4 @@ fn copy_resources(to: &mut Value, from: &Value) {
             }
         }
     }
-}
-
-fn remove(value: &mut Value, member: &str) {
-    remove_at(value, &[member]);
-}
-
-fn remove_at(value: &mut Value, path: &[&str]) {
-    value.remove_at(path);
 }

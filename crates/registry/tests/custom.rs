@@ -5,14 +5,13 @@ mod world;
 
 use polder_model::{Status, Value, json};
 use polder_registry::context::WriteOptions;
-use polder_registry::decode::Document;
 use polder_registry::write::PatchKind;
 use polder_store::memory::MemoryEngine;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use self::world::shaky::ShakyEngine;
-use self::world::{Plane, World, code};
+use self::world::{Plane, World, code, document};
 
 const CRDS: &str = "apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -43,7 +42,7 @@ async fn serves(plane: &Plane<'_>, plural: &str) -> bool {
 
 /// What somebody does who found the resource before it changed.
 async fn create_late(plane: &Plane<'_>, target: &polder_registry::Target, name: &str) -> Result<(), Status> {
-    let document = Document { value: json!({"metadata": {"name": name}}), duplicates: Vec::new() };
+    let document = document(target, json!({"metadata": {"name": name}}));
     let options = WriteOptions::default();
     plane.world.registry.create(&plane.context(), target, document, &options).await.map(drop)
 }
@@ -84,9 +83,8 @@ async fn no_object_outlives_its_crd_or_namespace() {
     let free = json!({"metadata": {"finalizers": null}});
     plane.patch("example.com/v1/widgets/default/first", PatchKind::Merge, free).await.unwrap();
     plane.gone(&format!("{CRDS}/widgets.example.com")).await;
-    // That it is gone may not have got around yet; then it is still called terminating.
-    let refused = code(create_late(&plane, &custom, "later").await).0;
-    assert!(matches!(refused, 403 | 404), "{refused}");
+    let (refused, text) = code(create_late(&plane, &custom, "later").await);
+    assert_eq!((refused, text.as_str()), (404, "the server could not find the requested resource"));
 
     plane.delete("v1/namespaces/t", json!({})).await.unwrap();
     plane.gone("v1/namespaces/t").await;
@@ -113,7 +111,7 @@ async fn creates_race_the_deletion_of_their_crd() {
             creates.spawn(async move {
                 for attempt in 0..20 {
                     let value = json!({"metadata": {"name": (format!("w-{index}-{attempt}"))}});
-                    let document = Document { value, duplicates: Vec::new() };
+                    let document = document(&target, value);
                     registry.create(&context, &target, document, &WriteOptions::default()).await.ok();
                 }
             });
@@ -181,7 +179,7 @@ async fn a_name_is_given_once() {
         let (registry, context, target) = (world.registry.clone(), plane.context(), target.clone());
         creates.spawn(async move {
             let value = crd(&format!("w{index}s"), "Widget", &[]);
-            let document = Document { value, duplicates: Vec::new() };
+            let document = document(&target, value);
             registry.create(&context, &target, document, &WriteOptions::default()).await.unwrap();
         });
     }
@@ -425,7 +423,7 @@ async fn puts_of_a_new_name_do_not_fight() {
             puts.spawn(async move {
                 let label = format!("v{index}");
                 let value = json!({"metadata": {"name": (target.name.clone()), "labels": {"l": label}}});
-                let document = Document { value, duplicates: Vec::new() };
+                let document = document(&target, value);
                 registry.update(&context, &target, document, &WriteOptions::default()).await
             });
         }

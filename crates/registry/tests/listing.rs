@@ -281,16 +281,19 @@ async fn no_page_is_heavy() {
 /// A collection is deleted however large it is. The answer names what went as long as that is not much.
 #[tokio::test]
 async fn deleted_collections_are_told_while_small() {
-    for (len, dry_run, told) in [(3, false, 3), (3, true, 3), (6, true, 0), (6, false, 0)] {
+    let rows =
+        [(3, false, "0", 3), (3, true, "0", 3), (6, true, "0", 0), (6, false, "0", 0), (3, false, "2", 2)];
+    for (len, dry_run, limit, told) in rows {
         let world = World::with(0, 0).await;
         for index in 0..len {
             world.create(heavy(&format!("h-{index:02}"), json!({}))).await;
         }
         let options = DeleteOptions { dry_run, ..DeleteOptions::default() };
-        let (registry, list) = (&world.registry, world.options(&[("limit", "1")]));
+        let (registry, list) = (&world.registry, world.options(&[("limit", limit)]));
         let deleted = registry.delete_collection(&world.context, &world.target, &list, &options).await;
         assert_eq!(deleted.unwrap().0.len(), told, "of {len}, dry run: {dry_run}");
         let left = names(world.listing(&[]).await).await.len();
-        assert_eq!(left, if dry_run { len } else { 0 });
+        let kept = if limit == "0" { 0 } else { len - told };
+        assert_eq!(left, if dry_run { len } else { kept });
     }
 }

@@ -491,12 +491,17 @@ async fn a_tenants_own_plane_kind_says_nothing_about_others() {
                     "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
             },
         });
-        spy.create("apiextensions.k8s.io/v1/customresourcedefinitions", crd).await.unwrap();
-        let object = json!({"metadata": {"name": "victim"}, "spec": {"plane": "victim"}});
-        spy.create(&format!("polder.dev/v1alpha1/{plural}"), object).await.unwrap();
-        let shown = spy.get(&format!("polder.dev/v1alpha1/{plural}/victim")).await.unwrap();
-        assert_eq!(shown.get("status"), None, "{shown}");
-        spy.delete(&format!("polder.dev/v1alpha1/{plural}/victim"), json!({})).await.unwrap();
+        let refused = spy.create("apiextensions.k8s.io/v1/customresourcedefinitions", crd).await;
+        assert_eq!(code(refused).0, 422, "the group is the provider's");
+    }
+    // Nor does a copy of the core plane, which nobody gets.
+    for (path, spec) in [
+        ("polder.dev/v1alpha1/planes", json!({"forkFrom": "core"})),
+        ("polder.dev/v1alpha1/layers", json!({"plane": "core"})),
+    ] {
+        let copy = world.core().create(path, json!({"metadata": {"name": "copy"}, "spec": spec})).await;
+        let (code, message) = code(copy);
+        assert!(code == 422 && message.contains("cannot be copied"), "{code} {message}");
     }
     assert!(world.registry.store.plane("victim").is_some());
     let shown = world.core().get("polder.dev/v1alpha1/planes/victim").await.unwrap();

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 use polder_machinery::protobuf::envelope::encode_envelope;
-use polder_model::value::write_string;
 use polder_model::{Status, Value};
 
 use crate::body::AnswerBody;
+use crate::indent::{indented_len, write_indented, yaml};
 use crate::negotiate::Media;
 use crate::protobuf;
 
@@ -17,6 +17,9 @@ pub(crate) type Answer = Response<AnswerBody>;
 
 /// Smaller answers are sent as they are.
 pub(crate) const GZIP_BYTES_MIN: usize = 128 * 1024;
+
+/// So much more than it needs may be set aside for an answer.
+const SLACK_BYTES: usize = 4 * 1024;
 
 /// How this client wants its answers, beside their content.
 #[derive(Clone, Copy, Debug)]
@@ -40,23 +43,47 @@ impl Style {
     }
 }
 
-/// An answer that is already written: as a message, or else as a JSON document without its final line break.
-pub(crate) fn written(code: StatusCode, mut bytes: Vec<u8>, style: Style) -> Answer {
-    // A document we wrote ourselves parses.
-    let parsed = |bytes: &[u8]| Value::parse(bytes).unwrap_or_default();
-    match style.media {
-        Media::Yaml => bytes = serde_saphyr::to_string(&parsed(&bytes)).unwrap_or_default().into_bytes(),
-        Media::Json => {
-            if style.pretty {
-                let mut pretty = Vec::with_capacity(bytes.len() * 2);
-                write_pretty(&parsed(&bytes), 0, &mut pretty);
-                bytes = pretty;
+/// A document that is written but for its style: a message, or compact JSON without its final line break.
+pub(crate) struct Draft {
+    bytes: Vec<u8>,
+    style: Style,
+    /// What it takes when indented; `None` if it is not to be.
+    indented: Option<usize>,
+}
+
+impl Draft {
+    pub(crate) fn new(bytes: Vec<u8>, style: Style) -> Draft {
+        let indented = indented_len(&bytes, style, 0);
+        Draft { bytes, style, indented }
+    }
+
+    /// What the answer will take.
+    pub(crate) fn len(&self) -> usize {
+        self.indented.unwrap_or(self.bytes.len())
+    }
+
+    /// The same without indentation.
+    pub(crate) fn plain(self) -> Draft {
+        Draft { indented: None, ..self }
+    }
+
+    pub(crate) fn answer(self, code: StatusCode) -> Answer {
+        let Draft { mut bytes, style, indented } = self;
+        match (style.media, indented) {
+            (Media::Yaml, Some(_)) => bytes = yaml(&bytes),
+            (Media::Json, Some(len)) => {
+                let mut out = Vec::with_capacity(len + 1);
+                write_indented(&bytes, 0, len, &mut out);
+                bytes = out;
             }
+            _ => {}
+        }
+        if style.media != Media::Protobuf && bytes.last() != Some(&b'\n') {
+            bytes.reserve_exact(1);
             bytes.push(b'\n');
         }
-        Media::Protobuf => {}
+        whole(code, bytes, style)
     }
-    whole(code, bytes, style)
 }
 
 /// An answer that is written to the last byte.
@@ -64,6 +91,10 @@ pub(crate) fn whole(code: StatusCode, mut bytes: Vec<u8>, style: Style) -> Answe
     let zipped = style.gzip && bytes.len() > GZIP_BYTES_MIN;
     if zipped {
         bytes = gzip(&bytes);
+    }
+    if bytes.capacity() - bytes.len() > SLACK_BYTES {
+        // What is counted is what is there.
+        bytes.shrink_to_fit();
     }
     let mut answer = with_body(AnswerBody::whole(bytes), style.media, zipped);
     *answer.status_mut() = code;
@@ -82,18 +113,23 @@ pub(crate) fn with_body(body: AnswerBody, media: Media, zipped: bool) -> Answer 
     answer
 }
 
-/// An answer that is a value: an object, a Status, a document.
+/// An answer that is a small value: a Status, a document.
 pub(crate) fn value(code: StatusCode, value: &Value, style: Style) -> Answer {
+    draft(value, style).answer(code)
+}
+
+/// A value of any size, about to be an answer.
+pub(crate) fn draft(value: &Value, style: Style) -> Draft {
     match protobuf::message(value).filter(|_| style.media == Media::Protobuf) {
         Some(message) => {
             let mut bytes = Vec::new();
             encode_envelope(value, message, &mut bytes);
-            written(code, bytes, style)
+            Draft::new(bytes, style)
         }
         None if style.media == Media::Protobuf => {
-            written(code, value.to_vec(), Style { media: Media::Json, ..style })
+            Draft::new(value.to_vec(), Style { media: Media::Json, ..style })
         }
-        None => written(code, value.to_vec(), style),
+        None => Draft::new(value.to_vec(), style),
     }
 }
 
@@ -122,56 +158,4 @@ pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
         flate2::write::GzEncoder::new(Vec::with_capacity(bytes.len() / 4), flate2::Compression::fast());
     // Writing into memory does not fail.
     encoder.write_all(bytes).and_then(|()| encoder.finish()).unwrap_or_default()
-}
-
-/// JSON with two spaces a level, as Go indents it.
-pub(crate) fn write_pretty(value: &Value, depth: usize, out: &mut Vec<u8>) {
-    let indent = |depth: usize, out: &mut Vec<u8>| {
-        out.push(b'\n');
-        out.extend(std::iter::repeat_n(b' ', depth * 2));
-    };
-    match value {
-        Value::Array(items) if !items.is_empty() => {
-            out.push(b'[');
-            for (index, item) in items.iter().enumerate() {
-                if index > 0 {
-                    out.push(b',');
-                }
-                indent(depth + 1, out);
-                write_pretty(item, depth + 1, out);
-            }
-            indent(depth, out);
-            out.push(b']');
-        }
-        Value::Object(object) if !object.is_empty() => {
-            out.push(b'{');
-            for (index, (key, member)) in object.iter().enumerate() {
-                if index > 0 {
-                    out.push(b',');
-                }
-                indent(depth + 1, out);
-                write_string(key, out);
-                out.extend_from_slice(b": ");
-                write_pretty(member, depth + 1, out);
-            }
-            indent(depth, out);
-            out.push(b'}');
-        }
-        other => other.write(out),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use polder_model::json;
-
-    #[test]
-    fn pretty_json() {
-        let mut out = Vec::new();
-        write_pretty(&json!({"a": [1, {}], "b": {"c": "d"}, "e": []}), 0, &mut out);
-        let expected =
-            "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": {\n    \"c\": \"d\"\n  },\n  \"e\": []\n}";
-        assert_eq!(String::from_utf8(out).unwrap(), expected);
-    }
 }

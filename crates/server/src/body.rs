@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,7 +13,9 @@ use parking_lot::Mutex;
 use polder_model::Status;
 use tokio::time::Instant;
 
+use crate::budget::Room;
 use crate::limits::{Pass, Weight};
+use crate::strangers::StrangerPlace;
 
 /// What a request body may weigh, as upstream has it.
 pub(crate) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
@@ -52,12 +54,29 @@ type Polled = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Result<Bytes, Broke
 /// A response body: one piece, or pieces as they come. Holds the request's place while it is there.
 pub(crate) struct AnswerBody {
     content: Content,
-    pass: Option<Pass>,
+    held: Option<Held>,
+    /// What was set aside for a whole answer before it was made.
+    room: Option<Room>,
     deadline: Option<Instant>,
 }
 
+/// What an answer takes up until its last byte has left.
+#[derive(Clone)]
+pub(crate) enum Held {
+    Place(Pass),
+    Stranger(Arc<StrangerPlace>),
+}
+
+/// Tells whether an answer is still on its way.
+pub(crate) struct OnItsWay(Weak<dyn Send + Sync>);
+
+struct StrangerBytes {
+    bytes: Bytes,
+    _place: Arc<StrangerPlace>,
+}
+
 enum Content {
-    /// Made for this answer.
+    /// Made for this answer, and counted when a place is held.
     Whole(Option<Bytes>),
     /// Kept anyway, for many answers.
     Shared(Option<Bytes>),
@@ -67,16 +86,16 @@ enum Content {
 
 impl AnswerBody {
     pub(crate) fn empty() -> AnswerBody {
-        AnswerBody { content: Content::Whole(None), pass: None, deadline: None }
+        AnswerBody { content: Content::Whole(None), held: None, room: None, deadline: None }
     }
 
     pub(crate) fn whole(bytes: impl Into<Bytes>) -> AnswerBody {
-        AnswerBody { content: Content::Whole(Some(bytes.into())), pass: None, deadline: None }
+        AnswerBody { content: Content::Whole(Some(bytes.into())), held: None, room: None, deadline: None }
     }
 
     /// A document that stays in memory whoever asks for it.
     pub(crate) fn shared(bytes: Bytes) -> AnswerBody {
-        AnswerBody { content: Content::Shared(Some(bytes)), pass: None, deadline: None }
+        AnswerBody { content: Content::Shared(Some(bytes)), held: None, room: None, deadline: None }
     }
 
     /// Pieces as an async function gives them away; the body ends when it returns.
@@ -86,26 +105,55 @@ impl AnswerBody {
     {
         AnswerBody {
             content: Content::Stream { next: polled(write), weight: Some(Weight::Counted) },
-            pass: None,
+            held: None,
+            room: None,
             deadline: None,
         }
     }
 
-    /// The same for pieces that are shared by many answers.
-    pub(crate) fn shared_stream<R>(write: impl FnOnce(Pieces) -> R) -> AnswerBody
+    /// The same for pieces that are counted by whoever makes them.
+    pub(crate) fn counted_stream<R>(write: impl FnOnce(Pieces) -> R) -> AnswerBody
     where
         R: Future<Output = Result<(), BrokenOff>> + Send + 'static,
     {
         AnswerBody {
             content: Content::Stream { next: polled(write), weight: None },
-            pass: None,
+            held: None,
+            room: None,
             deadline: None,
         }
     }
 
+    /// Keeps room that was set aside for the bytes of a whole answer.
+    pub(crate) fn set_room(&mut self, room: Option<Room>) {
+        self.room = room;
+    }
+
     /// Holds a place until everything has been sent or the client is gone.
-    pub(crate) fn hold(&mut self, pass: Pass) {
-        self.pass = Some(pass);
+    pub(crate) fn hold(&mut self, held: Held) {
+        if let Content::Whole(whole) = &mut self.content {
+            let room = self.room.take();
+            *whole = whole.take().map(|bytes| match &held {
+                Held::Place(pass) => {
+                    // Counted now, not when it is sent: a client that takes nothing has it made all the same.
+                    let room = room.unwrap_or_else(|| pass.count(bytes.len()));
+                    room.set(bytes.len());
+                    pass.carry_in(bytes, Some(Arc::new(room)))
+                }
+                Held::Stranger(place) => Bytes::from_owner(StrangerBytes { bytes, _place: place.clone() }),
+            });
+        }
+        self.held = Some(held);
+    }
+
+    pub(crate) fn on_its_way(&self) -> Option<OnItsWay> {
+        Some(OnItsWay(match self.held.as_ref()? {
+            Held::Place(pass) => pass.weak(),
+            Held::Stranger(place) => {
+                let weak: Weak<StrangerPlace> = Arc::downgrade(place);
+                weak
+            }
+        }))
     }
 
     /// Says by when everything must have been sent. What was said first holds.
@@ -150,6 +198,18 @@ impl Pieces {
     }
 }
 
+impl OnItsWay {
+    pub(crate) fn is_held(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
+impl AsRef<[u8]> for StrangerBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 impl Body for AnswerBody {
     type Data = Bytes;
     type Error = BrokenOff;
@@ -158,9 +218,9 @@ impl Body for AnswerBody {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        let AnswerBody { content, pass, .. } = self.get_mut();
+        let AnswerBody { content, held, .. } = self.get_mut();
         let (piece, carried) = match content {
-            Content::Whole(bytes) => (Poll::Ready(bytes.take().map(Ok)), Some(Weight::Counted)),
+            Content::Whole(bytes) => (Poll::Ready(bytes.take().map(Ok)), None),
             Content::Shared(bytes) => (Poll::Ready(bytes.take().map(Ok)), Some(Weight::Nothing)),
             Content::Stream { next, weight } => (next(context), *weight),
         };
@@ -169,8 +229,8 @@ impl Body for AnswerBody {
                 Ok(bytes) => bytes,
                 Err(error) => return Some(Err(error)),
             };
-            let bytes = match (pass, carried) {
-                (Some(pass), Some(weight)) => pass.carry(bytes, weight),
+            let bytes = match (held, carried) {
+                (Some(Held::Place(pass)), Some(weight)) => pass.carry(bytes, weight),
                 _ => bytes,
             };
             Some(Ok(Frame::data(bytes)))

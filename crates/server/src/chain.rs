@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use http::header::{self, HeaderValue};
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method};
 use hyper::body::Incoming;
 use polder_auth::UserInfo;
 use polder_auth::authn::{Credentials, Unauthenticated};
 use polder_auth::authz::{Attributes, Decision, Target, is_public_path, refusal};
-use polder_model::{GroupResource, PlaneId, Status};
+use polder_model::{GroupResource, PlaneId, Reason, Status};
 use polder_registry::status::plane_not_found;
 use polder_registry::{Query, RequestContext};
 use polder_store::Plane;
@@ -20,12 +20,14 @@ use tokio::time::Instant;
 
 use crate::State;
 use crate::answer::{self, Answer};
+use crate::body::Held;
 use crate::duration::parse_duration;
 use crate::finish::Finish;
 use crate::handler::{Call, failure_style, is_long_running, verb};
 use crate::impersonate::impersonated;
 use crate::limits::Pass;
 use crate::route::{Request, Route, parse_query};
+use crate::strangers::{Strangers, TooManyAnswers};
 use crate::turns::Lane;
 
 /// An ordinary request takes no longer than this, as upstream has it.
@@ -43,10 +45,16 @@ pub(crate) struct Peer {
     pub(crate) server_name: Option<String>,
     /// Among whose work this connection's is counted.
     pub(crate) lane: Arc<Lane>,
+    /// Its answers that no plane counts.
+    pub(crate) strangers: Strangers,
 }
 
-/// Answers a request. Always: failures are answers too.
-pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Request<Incoming>) -> Answer {
+/// Answers a request. Failures are answers too; only a client that takes none of them gets no more.
+pub(crate) async fn serve(
+    state: Arc<State>,
+    peer: Arc<Peer>,
+    request: http::Request<Incoming>,
+) -> Result<Answer, TooManyAnswers> {
     let started = Instant::now();
     let audit_id = audit_id(request.headers());
     let style = failure_style(request.headers());
@@ -68,7 +76,7 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
         }
         let plane = plane(&state, &peer, &route, &user)?;
         // Nobody in particular can do nothing in particular, so nothing of a plane's share is spent on it.
-        let pass = if user.is_anonymous() { None } else { Some(entered(&state, &plane)?) };
+        let pass = if user.is_anonymous() { None } else { Some(entered(&state, &plane, &route)?) };
         if pass.is_some() {
             peer.lane.set(plane.id);
         }
@@ -77,6 +85,8 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
         let prefix = prefix(request.uri().path(), &route);
         let context = Arc::new(RequestContext::new(plane, user));
         let (parts, body) = request.into_parts();
+        // A read has no body; one that is sent all the same is not kept while the answer is on its way.
+        let body = (!matches!(parts.method, Method::GET | Method::HEAD)).then_some(body);
         let call = Call {
             state: state.clone(),
             context: context.clone(),
@@ -84,7 +94,8 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
             method: parts.method,
             headers: parts.headers,
             query,
-            body: Some(body),
+            body,
+            body_room: None,
             pass,
             deadline: end.unwrap_or(started + LONGEST),
             prefix,
@@ -104,8 +115,9 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
             Ok(Err(_)) => Err(Status::internal("the request failed; the server's log says why")),
             Err(_) => Err(Status::timeout("Timeout: request did not complete within the allotted timeout")),
         };
+        // Other answers of this code are upstream's for mistakes of the client's.
         if let Err(status) = &outcome
-            && status.code == StatusCode::INTERNAL_SERVER_ERROR.as_u16()
+            && status.reason == Some(Reason::InternalError)
         {
             let plane = context.plane.name.as_str();
             let path = parts.uri.path();
@@ -119,12 +131,13 @@ pub(crate) async fn serve(state: Arc<State>, peer: Arc<Peer>, request: http::Req
     let headers = answer.headers_mut();
     headers.insert("Audit-Id", audit_id);
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-    if let Some(pass) = held {
-        answer.body_mut().hold(pass);
-    }
-    answer.body_mut().end_at(end.unwrap_or(started + LONGEST));
     state.metrics.answered(label, answer.status().as_u16(), started.elapsed());
-    answer
+    answer.body_mut().hold(match held {
+        Some(pass) => Held::Place(pass),
+        None => Held::Stranger(Arc::new(peer.strangers.enter()?)),
+    });
+    answer.body_mut().end_at(end.unwrap_or(started + LONGEST));
+    Ok(answer)
 }
 
 /// How long a request may take: what the client says, but not more than we say. `None` for watches and streams.
@@ -217,8 +230,12 @@ fn plane(state: &State, peer: &Peer, route: &Route, user: &UserInfo) -> Result<A
 }
 
 /// Takes a place among the plane's requests and notes that the plane is in use.
-fn entered(state: &State, plane: &Arc<Plane>) -> Result<Pass, Status> {
-    let pass = state.gates.enter(plane, &state.registry.options.default_limits)?;
+fn entered(state: &State, plane: &Arc<Plane>, route: &Route) -> Result<Pass, Status> {
+    let limits = &state.registry.options.default_limits;
+    let pass = match crate::health::is_probe(route) {
+        true => state.gates.enter_probe(plane, limits)?,
+        false => state.gates.enter(plane, limits)?,
+    };
     let now = u64::try_from((state.registry.options.clock)()).unwrap_or_default();
     if plane.usage.last_activity.swap(now, Ordering::Relaxed) == 0 {
         let (registry, id) = (state.registry.clone(), plane.id);

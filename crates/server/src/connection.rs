@@ -20,31 +20,19 @@ use tokio_util::task::TaskTracker;
 use crate::State;
 use crate::chain::{self, Peer};
 use crate::drive::{DriveError, Requests, drive};
+use crate::drive_http1::Answers;
 use crate::gather::gather;
 use crate::patient::Patient;
 use crate::pki::PkiError;
+use crate::strangers::{Strangers, TooManyAnswers};
 use crate::turns::Lane;
 
-/// A client that does not finish its handshake in time is dropped.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
-/// A client that does not finish its request head in time is dropped.
-const HEAD_PATIENCE: Duration = Duration::from_secs(30);
 /// Watches a client may have open on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 1_000;
-/// A client that takes nothing of what it is sent for so long is dropped.
-const SEND_PATIENCE: Duration = Duration::from_secs(60);
-/// Connections at a time; more are turned away before anything is spent on them.
-const CONNECTIONS_MAX: usize = 100_000;
-/// A connection that nothing was asked on for this long, or at most twice as long, is closed. Upstream does so after
-/// 90 seconds.
-const IDLE_CHECK_EVERY: Duration = Duration::from_secs(60);
 /// A request's head may weigh this much.
 const HEAD_BYTES_MAX: u32 = 64 * 1024;
 /// What is made for a client before it has taken what was made earlier.
 const SEND_BYTES_MAX: usize = 128 * 1024;
-/// How long requests in flight may take to finish when the server stops.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
-
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     #[error("cannot listen on {address}: is another server using it?")]
@@ -75,12 +63,13 @@ impl Server {
         self.address
     }
 
-    /// Serves until told to stop; then readiness goes first, watches end, requests finish, connections close.
-    pub async fn run(self, state: Arc<State>, stop: CancellationToken) -> Result<(), ServerError> {
+    /// Serves until told to stop; then readiness goes first, watches end, requests finish, connections close. Returns
+    /// how many requests did not finish in time.
+    pub async fn run(self, state: Arc<State>, stop: CancellationToken) -> Result<u64, ServerError> {
         let acceptor = TlsAcceptor::from(Arc::new(state.pki.tls()?));
         let connections = TaskTracker::new();
         let closing = CancellationToken::new();
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let places = Arc::new(Semaphore::new(state.bounds.connections_max));
         let mut sweep = tokio::time::interval(Duration::from_secs(10));
         let stopped = async {
             stop.cancelled().await;
@@ -116,10 +105,15 @@ impl Server {
         closing.cancel();
         state.stopping.cancel();
         connections.close();
-        if tokio::time::timeout(DRAIN_PATIENCE, connections.wait()).await.is_err() {
-            tracing::warn!("some requests did not finish in time");
+        if tokio::time::timeout(state.bounds.drain_patience, connections.wait()).await.is_ok() {
+            return Ok(0);
         }
-        Ok(())
+        // A client that has nothing in flight and does not say goodbye has lost nothing.
+        let unfinished = state.gates.requests();
+        if unfinished > 0 {
+            tracing::warn!(requests = unfinished, "some requests did not finish in time");
+        }
+        Ok(unfinished)
     }
 }
 
@@ -131,8 +125,9 @@ async fn connection(
     closing: CancellationToken,
 ) {
     stream.set_nodelay(true).ok();
-    let handshake =
-        tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(Patient::new(stream, SEND_PATIENCE)));
+    let bounds = state.bounds;
+    let handshake = acceptor.accept(Patient::new(stream, bounds.send_patience));
+    let handshake = tokio::time::timeout(bounds.handshake_patience, handshake);
     let Ok(Ok(stream)) = handshake.await else { return };
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
@@ -141,12 +136,13 @@ async fn connection(
         identity: certificate.map(|_| state.authenticators.authenticate(credentials)),
         server_name: session.server_name().map(str::to_ascii_lowercase),
         lane,
+        strangers: Strangers::new(&state.strangers),
     });
     let http2 = session.alpn_protocol() == Some(b"h2");
     let outcome = if http2 {
         serve_http2(stream, state, peer, closing).await
     } else {
-        serve_http1(stream, state, peer, closing).await.map_err(DriveError::from)
+        serve_http1(stream, state, peer, closing).await
     };
     if let Err(error) = outcome {
         tracing::debug!(%error, "a connection ended early");
@@ -158,20 +154,26 @@ async fn serve_http1(
     state: Arc<State>,
     peer: Arc<Peer>,
     closing: CancellationToken,
-) -> Result<(), hyper::Error> {
+) -> Result<(), DriveError> {
+    let mut answers = Answers::default();
+    let (made, head_patience) = (answers.made(), state.bounds.head_patience);
     let service = service_fn(move |request| {
-        let (state, peer) = (state.clone(), peer.clone());
-        async move { Ok::<_, std::convert::Infallible>(chain::serve(state, peer, request).await) }
+        let (state, peer, made) = (state.clone(), peer.clone(), made.clone());
+        async move {
+            let answer = chain::serve(state, peer, request).await?;
+            made.note(answer.body());
+            Ok::<_, TooManyAnswers>(answer)
+        }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE).max_buf_size(HEAD_BYTES_MAX as usize);
-    let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    builder.timer(TokioTimer::new()).header_read_timeout(head_patience).max_buf_size(HEAD_BYTES_MAX as usize);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     tokio::select! {
-        outcome = connection.as_mut() => return outcome,
+        outcome = answers.drive(connection.as_mut()) => return outcome,
         () = closing.cancelled() => connection.as_mut().graceful_shutdown(),
     }
-    connection.await
+    answers.drive(connection).await
 }
 
 async fn serve_http2(
@@ -181,13 +183,13 @@ async fn serve_http2(
     closing: CancellationToken,
 ) -> Result<(), DriveError> {
     let mut requests = Requests::default();
-    let allowance = requests.allowance();
+    let (allowance, idle_every) = (requests.allowance(), state.bounds.idle_check_every);
     let service = service_fn(move |request| {
         let (state, peer, allowance) = (state.clone(), peer.clone(), allowance.clone());
         async move {
-            let answer = chain::serve(state, peer, request).await;
+            let answer = chain::serve(state, peer, request).await?;
             allowance.set(answer.body().deadline());
-            Ok::<_, std::convert::Infallible>(answer)
+            Ok::<_, TooManyAnswers>(answer)
         }
     });
     let mut builder = http2::Builder::new(requests.inbox());
@@ -203,8 +205,7 @@ async fn serve_http2(
     let (gathering, gather) = gather(stream);
     let connection = builder.serve_connection(TokioIo::new(gathering), service);
     tokio::pin!(connection);
-    let mut idle_check =
-        tokio::time::interval_at(tokio::time::Instant::now() + IDLE_CHECK_EVERY, IDLE_CHECK_EVERY);
+    let mut idle_check = tokio::time::interval_at(tokio::time::Instant::now() + idle_every, idle_every);
     idle_check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {

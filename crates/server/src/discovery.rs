@@ -77,12 +77,19 @@ fn aggregate(catalog: &Catalog, core: bool) -> Value {
         if !group.is_empty() {
             metadata.insert("name", group.clone());
         }
-        metadata.insert("creationTimestamp", Value::Null);
         items.push(json!({"metadata": metadata, "versions": versions}));
     }
     json!({
         "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items,
     })
+}
+
+/// What is on its way out is no longer offered for writing; finalizers can still be taken away.
+fn verbs(definition: &ResourceDefinition, served: &ServedVersion) -> Vec<Value> {
+    let writes = ["create", "update", "patch"];
+    let offered =
+        served.verbs.iter().filter(|verb| !definition.terminating || !writes.contains(&verb.as_str()));
+    offered.map(Value::from).collect()
 }
 
 fn aggregated_resource(definition: &ResourceDefinition, served: &ServedVersion) -> Value {
@@ -94,7 +101,7 @@ fn aggregated_resource(definition: &ResourceDefinition, served: &ServedVersion) 
         },
         "scope": (if definition.namespaced { "Namespaced" } else { "Cluster" }),
         "singularResource": (definition.singular.clone()),
-        "verbs": (strings(&served.verbs)),
+        "verbs": (verbs(definition, served)),
     });
     for (key, names) in [("shortNames", &definition.short_names), ("categories", &definition.categories)] {
         if !names.is_empty() {
@@ -183,7 +190,7 @@ fn plain_resource(definition: &ResourceDefinition, served: &ServedVersion) -> Va
     let mut resource = json!({
         "name": (definition.plural.clone()), "singularName": (definition.singular.clone()),
         "namespaced": (definition.namespaced), "kind": (definition.kind.clone()),
-        "verbs": (strings(&served.verbs)),
+        "verbs": (verbs(definition, served)),
     });
     for (key, names) in [("shortNames", &definition.short_names), ("categories", &definition.categories)] {
         if !names.is_empty() {

@@ -39,6 +39,8 @@ pub(crate) enum DriveError {
     Http(#[from] hyper::Error),
     #[error("cannot send")]
     Send(#[from] std::io::Error),
+    #[error("an answer was not taken in time")]
+    NotTaken,
 }
 
 /// One request being answered.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
 use polder_machinery::apply::Force;
@@ -17,9 +18,10 @@ use polder_registry::watch::WatchOptions;
 use polder_registry::write::PatchKind;
 use polder_registry::{Answered, Query, RequestContext, Target};
 
-use crate::answer::{self, Answer, Style};
+use crate::answer::{self, Answer, Draft, Style};
 use crate::body;
-use crate::limits::{Pass, Weight};
+use crate::budget::Room;
+use crate::limits::Pass;
 use crate::list_answer;
 use crate::negotiate::{self, Form, Media, Messages};
 use crate::present::Presenter;
@@ -31,6 +33,13 @@ use crate::{State, discovery, openapi, protobuf};
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const APPLY: &str = "application/apply-patch+yaml";
+/// A request body and what it is parsed into weigh together so many times what the body weighs.
+const BODY_WEIGHT: usize = 4;
+
+/// A selector of this length is nothing remarkable.
+const SELECTORS_LEN_FREE: usize = 1024;
+/// A long selector weighs so many times its text.
+const SELECTOR_WEIGHT: usize = 16;
 
 /// A request past routing, authentication and limits.
 pub(crate) struct Call {
@@ -42,6 +51,8 @@ pub(crate) struct Call {
     pub(crate) query: Query,
     /// Taken by whoever reads it.
     pub(crate) body: Option<hyper::body::Incoming>,
+    /// What the body, and what is made of it, takes up.
+    pub(crate) body_room: Option<Room>,
     /// The place this request holds.
     pub(crate) pass: Option<Pass>,
     /// When an ordinary request must have been answered.
@@ -63,14 +74,14 @@ impl Call {
                 self.authorize_path().await?;
                 let catalog = self.state.registry.catalog(&self.context.plane).await?;
                 let found = discovery::group(&catalog, &group).ok_or_else(Status::path_not_found)?;
-                Ok(answer::value(StatusCode::OK, &found, self.style()?))
+                self.document_answer(&found, self.style()?)
             }
             Request::GroupVersion { group, version } => {
                 self.authorize_path().await?;
                 let catalog = self.state.registry.catalog(&self.context.plane).await?;
                 let found = discovery::resource_list(&catalog, &group, &version);
                 let found = found.ok_or_else(Status::path_not_found)?;
-                Ok(answer::value(StatusCode::OK, &found, self.style()?))
+                self.document_answer(&found, self.style()?)
             }
             Request::Other(path) => self.other(&path).await,
         }
@@ -115,7 +126,7 @@ impl Call {
         } else {
             discovery::group_list(&catalog)
         };
-        Ok(answer::value(StatusCode::OK, &document, self.style()?))
+        self.document_answer(&document, self.style()?)
     }
 
     async fn other(self, path: &str) -> Result<Answer, Status> {
@@ -142,7 +153,7 @@ impl Call {
             }
             "/openapi/v3" => {
                 let catalog = registry.catalog(&self.context.plane).await?;
-                Ok(answer::value(StatusCode::OK, &openapi::v3_index(&catalog, &self.prefix), self.style()?))
+                self.document_answer(&openapi::v3_index(&catalog, &self.prefix), self.style()?)
             }
             _ => {
                 if let Some(path) = path.strip_prefix("/openapi/v3/") {
@@ -178,6 +189,16 @@ impl Call {
         if !path.namespace.is_empty() && !definition.namespaced {
             return Err(Status::path_not_found());
         }
+        let reads = matches!(self.method, Method::GET | Method::HEAD);
+        // All namespaces at once can be read, and nothing else: a forgotten namespace must not empty the plane.
+        if path.namespace.is_empty() && definition.namespaced && !reads {
+            let custom = definition.is_custom();
+            return Err(if custom { Status::path_not_found() } else { Status::method_not_allowed() });
+        }
+        if path.watch_prefix && !reads {
+            return Err(Status::method_not_allowed());
+        }
+        let watch = is_watch(&path, &self.query);
         let target = Target {
             definition,
             version,
@@ -190,13 +211,16 @@ impl Call {
         }
         if !target.subresource.is_empty() {
             if target.served().subresource(&target.subresource).is_none() {
-                return Err(Status::path_not_found());
+                // Upstream has a path for whatever follows a custom object, and finds nothing there.
+                return Err(match target.definition.is_custom() {
+                    true => Status::not_found(&target.definition.group_resource(), &target.name),
+                    false => Status::path_not_found(),
+                });
             }
             if crate::subresource::is_special(&target) {
                 return crate::subresource::answer(self, target).await;
             }
         }
-        let watch = path.watch_prefix || self.query.flag("watch");
         match (self.method.clone(), target.name.is_empty()) {
             (Method::GET | Method::HEAD, _) if watch && target.subresource.is_empty() => {
                 self.watch(target).await
@@ -213,35 +237,137 @@ impl Call {
     }
 
     async fn get(self, target: Target) -> Result<Answer, Status> {
-        let (style, form) = self.negotiated(&target)?;
         polder_registry::write::check_verb(&target, "get")?;
-        let version = self.query.get("resourceVersion").unwrap_or_default();
-        let found = self.state.registry.get(&self.context, &target, version).await?;
-        if let (Some(pass), Answered::Stored(stored)) = (&self.pass, &found.body) {
-            pass.check_room(&self.context.plane, stored.record.len())?;
+        let draft = self.got(&target).await?;
+        let len = draft.len();
+        if let Some(room) = self.room(len).now_or_never() {
+            return Ok(roomy(draft.answer(StatusCode::OK), room?));
         }
-        let bytes = self.presenter(&target, form, style)?.object(found.body)?;
-        Ok(answer::written(StatusCode::OK, bytes, style))
+        drop(draft);
+        // Whoever waits holds nothing meanwhile, and what was true before may not be afterwards.
+        let room = self.room(len).await?;
+        let draft = self.got(&self.again(&target).await?).await?;
+        Ok(roomy(draft.answer(StatusCode::OK), room))
     }
 
-    async fn list(self, target: Target) -> Result<Answer, Status> {
-        let (style, form) = self.negotiated(&target)?;
+    /// The object, written but for its style.
+    async fn got(&self, target: &Target) -> Result<Draft, Status> {
+        let (style, form) = self.negotiated(target)?;
+        let version = self.query.get("resourceVersion").unwrap_or_default();
+        let found = self.state.registry.get(&self.context, target, version).await?;
+        Ok(Draft::new(self.presenter(target, form, style)?.object(found.body)?, style))
+    }
+
+    /// The target as it is defined today: a definition may change while somebody waits.
+    async fn again(&self, target: &Target) -> Result<Target, Status> {
+        let (definition, served) = (&target.definition, target.served());
+        let registry = &self.state.registry;
+        let found = registry
+            .resolve(&self.context.plane, &definition.group, &served.name, &definition.plural)
+            .await?;
+        let (definition, version) = found.ok_or_else(Status::path_not_found)?;
+        Ok(Target { definition, version, ..target.clone() })
+    }
+
+    /// Room for so much, and the target as it is defined when there is room.
+    async fn room_for(&self, target: Target, bytes: usize) -> Result<(Option<Room>, Target), Status> {
+        if let Some(room) = self.room(bytes).now_or_never() {
+            return Ok((room?, target));
+        }
+        let room = self.room(bytes).await?;
+        Ok((room, self.again(&target).await?))
+    }
+
+    /// Answers with a document that was made for this answer. Who holds one does not wait for room.
+    fn document_answer(&self, document: &Value, style: Style) -> Result<Answer, Status> {
+        let draft = answer::draft(document, style);
+        let room = self.room_now(draft.len())?;
+        Ok(roomy(draft.answer(StatusCode::OK), room))
+    }
+
+    /// Answers a write with the object. What has been done must be told, so if there is no room it is told without
+    /// indentation, and counted.
+    fn write_answer(
+        &self,
+        code: StatusCode,
+        target: &Target,
+        form: Form,
+        style: Style,
+        body: Answered,
+    ) -> Result<Answer, Status> {
+        let draft = Draft::new(self.presenter(target, form, style)?.object(body)?, style);
+        if let Ok(room) = self.room_now(draft.len()) {
+            return Ok(roomy(draft.answer(code), room));
+        }
+        let draft = draft.plain();
+        let room = self.pass.as_ref().map(|pass| pass.count(draft.len()));
+        Ok(roomy(draft.answer(code), room))
+    }
+
+    /// Room for what is there already; none is needed where nobody counts.
+    fn room_now(&self, bytes: usize) -> Result<Option<Room>, Status> {
+        self.pass.as_ref().map(|pass| pass.room_now(&self.context.plane, bytes)).transpose()
+    }
+
+    /// Room for what is about to be made or to arrive; none is needed where nobody counts.
+    pub(crate) async fn room(&self, bytes: usize) -> Result<Option<Room>, Status> {
+        match &self.pass {
+            Some(pass) => pass.room(&self.context.plane, bytes, self.deadline).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Room for what this request's selectors are parsed into, if it is worth counting.
+    fn selectors_room(&self) -> Result<Option<Room>, Status> {
+        let len = |name: &str| self.query.get(name).map_or(0, str::len);
+        let len = len("labelSelector") + len("fieldSelector");
+        match (&self.pass, len.saturating_sub(SELECTORS_LEN_FREE).saturating_mul(SELECTOR_WEIGHT)) {
+            (None, _) | (_, 0) => Ok(None),
+            (Some(pass), weight) => pass.selectors_room(&self.context.plane, weight).map(Some),
+        }
+    }
+
+    /// What one object may weigh in this plane.
+    pub(crate) fn object_bytes_max(&self) -> usize {
+        let default = self.state.registry.options.default_limits.object_bytes;
+        let own = self.context.plane.limits.object_bytes;
+        let limit = if own > 0 { own } else { default };
+        match usize::try_from(limit) {
+            Ok(limit) if limit > 0 => limit.min(body::BODY_BYTES_MAX),
+            _ => body::BODY_BYTES_MAX,
+        }
+    }
+
+    async fn list(mut self, target: Target) -> Result<Answer, Status> {
+        let (style, _) = self.negotiated(&target)?;
         polder_registry::write::check_verb(&target, "list")?;
+        // Held with the call, until the list has been sent.
+        self.body_room = self.selectors_room()?;
+        ListOptions::from_query(&self.query, &target)?;
+        let (room, target) = self.room_for(target, list_answer::step_bytes(&self, style)).await?;
+        let (style, form) = self.negotiated(&target)?;
         let options = ListOptions::from_query(&self.query, &target)?;
         let list = self.state.registry.listing(&self.context, &target, &options).await?;
-        list_answer::answer(self, target, form, style, list).await
+        list_answer::answer(self, target, form, style, list, room).await
     }
 
     async fn watch(self, target: Target) -> Result<Answer, Status> {
-        let (style, form) = self.negotiated(&target)?;
-        let options = WatchOptions::from_query(&self.query, &target)?;
+        let (style, _) = self.negotiated(&target)?;
+        let begins_with_state = WatchOptions::from_query(&self.query, &target)?.begins_with_state();
         let include = IncludeObject::parse(self.query.get("includeObject"))?;
         // Before anything is read: whoever may have no more watches may not make us read for them either.
         if let Some(pass) = &self.pass {
             pass.become_watch(&self.context.plane, &self.state.registry.options.default_limits)?;
         }
+        let selectors = self.selectors_room()?;
+        let step = list_answer::step_bytes(&self, style);
+        let (room, target) = self.room_for(target, if begins_with_state { step } else { 0 }).await?;
+        let (style, form) = self.negotiated(&target)?;
+        let options = WatchOptions::from_query(&self.query, &target)?;
         let watch = self.state.registry.watch(self.context.clone(), &target, &options).await?;
-        Ok(stream::answer(self.state.clone(), watch, style.media, form, include))
+        let room = room.map(Arc::new);
+        let memory = stream::Memory { pass: self.pass.clone(), step, room, _selectors: selectors };
+        Ok(stream::answer(self.state.clone(), watch, style.media, form, include, memory))
     }
 
     async fn create(mut self, target: Target) -> Result<Answer, Status> {
@@ -249,8 +375,7 @@ impl Call {
         let options = self.write_options("CreateOptions")?;
         let document = self.document(&target).await?;
         let made = self.state.registry.create(&self.context, &target, document, &options).await?;
-        let bytes = self.presenter(&target, form, style)?.object(made.body)?;
-        Ok(answer::written(StatusCode::CREATED, bytes, style))
+        self.write_answer(StatusCode::CREATED, &target, form, style, made.body)
     }
 
     async fn update(mut self, target: Target) -> Result<Answer, Status> {
@@ -259,8 +384,7 @@ impl Call {
         let document = self.document(&target).await?;
         let made = self.state.registry.update(&self.context, &target, document, &options).await?;
         let code = if made.created { StatusCode::CREATED } else { StatusCode::OK };
-        let bytes = self.presenter(&target, form, style)?.object(made.body)?;
-        Ok(answer::written(code, bytes, style))
+        self.write_answer(code, &target, form, style, made.body)
     }
 
     async fn patch(mut self, target: Target) -> Result<Answer, Status> {
@@ -269,7 +393,7 @@ impl Call {
             return self.apply(target, form, style).await;
         }
         let options = self.write_options("PatchOptions")?;
-        let kind = match self.media() {
+        let kind = match self.media().as_str() {
             "application/json-patch+json" => PatchKind::Json,
             "application/merge-patch+json" => PatchKind::Merge,
             "application/strategic-merge-patch+json" => PatchKind::Strategic,
@@ -286,8 +410,7 @@ impl Call {
             .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
         let patch = Document { value: parsed.value, duplicates: parsed.duplicates };
         let made = self.state.registry.patch(&self.context, &target, kind, &patch, &options).await?;
-        let bytes = self.presenter(&target, form, style)?.object(made.body)?;
-        Ok(answer::written(StatusCode::OK, bytes, style))
+        self.write_answer(StatusCode::OK, &target, form, style, made.body)
     }
 
     async fn apply(mut self, target: Target, form: Form, style: Style) -> Result<Answer, Status> {
@@ -314,8 +437,7 @@ impl Call {
         };
         let made = self.state.registry.apply(&self.context, &target, &intent, force, &options).await?;
         let code = if made.created { StatusCode::CREATED } else { StatusCode::OK };
-        let bytes = self.presenter(&target, form, style)?.object(made.body)?;
-        Ok(answer::written(code, bytes, style))
+        self.write_answer(code, &target, form, style, made.body)
     }
 
     /// The options of a write. A program that gives no name writes under its own.
@@ -332,10 +454,7 @@ impl Call {
         let options = self.delete_options().await?;
         match self.state.registry.delete(&self.context, &target, &options).await? {
             DeleteAnswer::Gone(status) => Ok(answer::value(StatusCode::OK, &status, style)),
-            DeleteAnswer::Object(body) => {
-                let bytes = self.presenter(&target, form, style)?.object(body)?;
-                Ok(answer::written(StatusCode::OK, bytes, style))
-            }
+            DeleteAnswer::Object(body) => self.write_answer(StatusCode::OK, &target, form, style, body),
         }
     }
 
@@ -348,12 +467,12 @@ impl Call {
             registry.delete_collection(&self.context, &target, &list, &options).await?;
         let objects = Objects::given(objects);
         let list = Listing { resource_version, continue_token: None, remaining: None, objects };
-        list_answer::answer(self, target, form, style, list).await
+        list_answer::answer(self, target, form, style, list, None).await
     }
 
     async fn delete_options(&mut self) -> Result<DeleteOptions, Status> {
         let bytes = self.take_body().await?;
-        let body = match self.media() {
+        let body = match self.media().as_str() {
             _ if bytes.is_empty() => None,
             PROTOBUF => Some(protobuf::delete_options(&bytes)?.value),
             _ => Some(self.parse(&bytes, &[JSON, YAML, PROTOBUF])?.value),
@@ -388,24 +507,28 @@ impl Call {
         })
     }
 
-    fn media(&self) -> &str {
+    /// The media type of the body, in small letters.
+    fn media(&self) -> String {
         let content_type = self.header(header::CONTENT_TYPE).unwrap_or_default();
-        content_type.split(';').next().unwrap_or_default().trim()
+        content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
 
     pub(crate) async fn take_body(&mut self) -> Result<Bytes, Status> {
         let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
-        let Some(pass) = &self.pass else { return body::read(body).await };
-        let arriving = pass.reserve(&self.context.plane, body::bytes_expected(&body))?;
-        let bytes = pass.carry(body::read(body).await?, Weight::Counted);
-        drop(arriving);
+        let room = self.room(body::bytes_expected(&body).saturating_mul(BODY_WEIGHT)).await?;
+        let bytes = body::read(body).await?;
+        if let Some(room) = &room {
+            room.set(bytes.len().saturating_mul(BODY_WEIGHT));
+        }
+        // What the body is parsed into is there until the request has been answered.
+        self.body_room = room;
         Ok(bytes)
     }
 
     /// The object in the body. Custom resources have no messages.
     pub(crate) async fn document(&mut self, target: &Target) -> Result<Document, Status> {
         let bytes = self.take_body().await?;
-        match self.media() {
+        match self.media().as_str() {
             _ if protobuf::messages(target) != Messages::All => self.parse(&bytes, &[JSON, YAML]),
             PROTOBUF => protobuf::document(&bytes, target),
             _ => self.parse(&bytes, &[JSON, YAML, PROTOBUF]),
@@ -413,7 +536,7 @@ impl Call {
     }
 
     fn parse(&self, bytes: &[u8], accepted: &[&str]) -> Result<Document, Status> {
-        match self.media() {
+        match self.media().as_str() {
             "" | JSON => {
                 let parsed = value::parse(bytes).map_err(|error| {
                     Status::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
@@ -429,16 +552,39 @@ impl Call {
     }
 }
 
-/// YAML as API bodies use it: 1.1 booleans, no duplicate keys, bounded.
+/// An answer with what was set aside for it.
+fn roomy(mut answer: Answer, room: Option<Room>) -> Answer {
+    answer.body_mut().set_room(room);
+    answer
+}
+
+/// YAML as API bodies use it: 1.1 booleans, no duplicate keys, bounded. Of several documents the first counts.
 fn parse_yaml(bytes: &[u8]) -> Result<Value, Status> {
     let text = std::str::from_utf8(bytes).map_err(|error| Status::bad_request(error.to_string()))?;
-    serde_saphyr::from_str(text)
+    serde_saphyr::from_str(first_document(text))
         .map_err(|error| Status::bad_request(format!("error converting YAML to JSON: {error}")))
 }
 
 fn patch_refused(error: FieldError) -> Status {
     let kind = GroupKind { group: "meta.k8s.io".into(), kind: "PatchOptions".into() };
     Status::invalid(&kind, "", &[error])
+}
+
+/// A stream of documents up to the mark that begins the second. Nothing else can stand at the start of a line so.
+fn first_document(text: &str) -> &str {
+    let mut begun = false;
+    let mut end = 0;
+    for line in text.split_inclusive('\n') {
+        let is_mark =
+            line.strip_prefix("---").is_some_and(|rest| rest.trim_start() != rest || rest.is_empty());
+        if is_mark && begun {
+            return &text[..end];
+        }
+        let content = line.trim();
+        begun |= !content.is_empty() && !content.starts_with(['#', '%']) && (!is_mark || content.len() > 3);
+        end += line.len();
+    }
+    text
 }
 
 fn patch_types(target: &Target) -> &'static [&'static str] {
@@ -475,7 +621,7 @@ fn paths() -> Value {
 pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static str {
     let named = match route.request() {
         Request::Resource(path) => {
-            if path.watch_prefix || query.flag("watch") {
+            if is_watch(&path, query) {
                 return "WATCH";
             }
             !path.name.is_empty()
@@ -494,12 +640,17 @@ pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static st
     }
 }
 
+/// A collection is watched when the query says so; one object only by the old prefix.
+fn is_watch(path: &ResourcePath, query: &Query) -> bool {
+    path.watch_prefix || (path.name.is_empty() && query.flag("watch"))
+}
+
 /// Whether a request goes on for as long as its client likes, and so has no deadline.
 pub(crate) fn is_long_running(route: &Route, query: &Query) -> bool {
     match route.request() {
         Request::Resource(path) => {
             let streams = ["attach", "exec", "proxy", "log", "portforward", "export", "import"];
-            path.watch_prefix || query.flag("watch") || streams.contains(&path.subresource.as_str())
+            is_watch(&path, query) || streams.contains(&path.subresource.as_str())
         }
         _ => false,
     }
@@ -509,4 +660,26 @@ pub(crate) fn is_long_running(route: &Route, query: &Query) -> bool {
 pub(crate) fn failure_style(headers: &HeaderMap) -> Style {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     Style { gzip: false, ..Style::new(negotiate::accept_failure(accept), headers, None) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_document_counts() {
+        let rows = [
+            ("a: 1\n", "a: 1\n"),
+            ("---\na: 1\n", "---\na: 1\n"),
+            ("# note\n---\na: 1\n---\nb: 2\n", "# note\n---\na: 1\n"),
+            ("a: 1\n---", "a: 1\n"),
+            ("--- {a: 1}\n--- {b: 2}\n", "--- {a: 1}\n"),
+            ("a: |\n  x\n  ---\n  y\n", "a: |\n  x\n  ---\n  y\n"),
+            ("a: 1\n---b: 2\n", "a: 1\n---b: 2\n"),
+            ("", ""),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(first_document(text), expected, "{text:?}");
+        }
+    }
 }

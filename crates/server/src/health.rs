@@ -5,6 +5,7 @@ use polder_registry::Query;
 
 use crate::State;
 use crate::answer::{self, Answer};
+use crate::route::Route;
 
 /// One thing to look at.
 struct Check {
@@ -20,6 +21,11 @@ const CHECKS: &[Check] = &[
     Check { name: "store", probe: |state| state.registry.store.is_running(), ready_only: false },
     Check { name: "shutdown", probe: |state| !state.draining(), ready_only: true },
 ];
+
+/// Whether somebody asks how the server is.
+pub(crate) fn is_probe(route: &Route) -> bool {
+    matches!(route.first(), Some("healthz" | "livez" | "readyz" | "metrics"))
+}
 
 /// Answers a probe; `None` when the path is none.
 pub(crate) fn answer(state: &State, path: &str, query: &Query) -> Option<Answer> {

@@ -3,16 +3,20 @@
 
 mod answer;
 mod body;
+mod bounds;
+mod budget;
 mod certificate;
 mod connection;
 mod discovery;
 mod drive;
+mod drive_http1;
 mod duration;
 mod finish;
 mod gather;
 mod handler;
 mod health;
 mod impersonate;
+mod indent;
 mod limits;
 mod list_answer;
 mod list_layout;
@@ -21,6 +25,7 @@ mod openapi;
 mod patient;
 mod present;
 mod protobuf;
+mod strangers;
 mod stream;
 mod subresource;
 mod table;
@@ -33,7 +38,7 @@ pub mod pki;
 pub mod route;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use polder_auth::authn::Authenticators;
@@ -41,6 +46,7 @@ use polder_model::{SmolStr, Value, json};
 use polder_registry::Registry;
 use tokio_util::sync::CancellationToken;
 
+pub use bounds::Bounds;
 pub use connection::{Server, ServerError};
 pub use pki::{Pki, PkiError};
 
@@ -56,7 +62,10 @@ pub struct State {
     pub base_domains: Vec<SmolStr>,
     /// How long the server goes on, no longer ready, after it was told to stop.
     pub shutdown_delay: Duration,
+    bounds: Bounds,
     gates: Arc<limits::Gates>,
+    /// Answers on their way that no plane counts.
+    strangers: Arc<AtomicUsize>,
     turns: Arc<turns::Turns>,
     metrics: metrics::Metrics,
     /// No longer ready: new requests go elsewhere, old ones finish.
@@ -73,18 +82,27 @@ impl State {
         base_domains: Vec<SmolStr>,
         shutdown_delay: Duration,
     ) -> State {
+        let bounds = Bounds::default();
         State {
             registry,
             authenticators,
             pki,
             base_domains,
             shutdown_delay,
-            gates: Arc::default(),
+            bounds,
+            gates: Arc::new(limits::Gates::new(bounds.in_flight_bytes_max)),
+            strangers: Arc::default(),
             turns: Arc::new(turns::Turns::new(2 * cores())),
             metrics: metrics::Metrics::new(),
             draining: AtomicBool::new(false),
             stopping: CancellationToken::new(),
         }
+    }
+
+    /// The same with other bounds.
+    #[must_use]
+    pub fn with_bounds(self, bounds: Bounds) -> State {
+        State { bounds, gates: Arc::new(limits::Gates::new(bounds.in_flight_bytes_max)), ..self }
     }
 
     pub(crate) fn draining(&self) -> bool {
@@ -107,6 +125,15 @@ fn version() -> Value {
         "gitVersion": (format!("{KUBERNETES_VERSION}+polder-{}", env!("CARGO_PKG_VERSION"))),
         "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
         "goVersion": "none", "compiler": "rustc",
-        "platform": (format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH)),
+        "platform": (format!("{}/{}", std::env::consts::OS, architecture())),
     })
+}
+
+/// The processor by the name Go has for it: programs choose images by it.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
 }

@@ -3,30 +3,34 @@
 //!
 //! Counters exist only while a plane is in use: an idle plane costs nothing here. A place is given back when the
 //! last byte of the answer has left, not when the answer has been made: a slow client's answer still costs memory.
+//! How much of that there may be is the business of [`crate::budget`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use polder_model::{PlaneId, Status};
 use polder_store::{Limits, Plane};
 
-/// What the bodies of a plane's requests and answers may take together.
-const IN_FLIGHT_BYTES_MAX: usize = 64 * 1024 * 1024;
+use crate::budget::{Account, Asking, Budget, Room, SMALL_BYTES_MAX, TooMuch};
+
+/// How long a request that has not been answered yet waits for room.
+const ROOM_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Gates of all planes that are in use.
-#[derive(Default)]
 pub(crate) struct Gates {
     planes: Mutex<HashMap<PlaneId, Arc<Gate>>>,
+    budget: Arc<Budget>,
 }
 
 struct Gate {
     counts: Mutex<Counts>,
     /// Of bodies that are in memory for a client.
-    bytes: AtomicUsize,
+    account: Arc<Account>,
 }
 
 struct Counts {
@@ -46,17 +50,11 @@ struct Place {
     is_watch: AtomicBool,
 }
 
-/// Bytes that are counted for a plane until they are let go of.
+/// Bytes on their way to a client, with what they take up.
 struct Carried {
     bytes: Bytes,
-    counted: usize,
-    pass: Pass,
-}
-
-/// Room for bytes that are about to arrive.
-pub(crate) struct Reserved {
-    bytes: usize,
-    pass: Pass,
+    _pass: Pass,
+    _room: Option<Arc<Room>>,
 }
 
 /// Whether bytes take memory of their own.
@@ -68,8 +66,21 @@ pub(crate) enum Weight {
 }
 
 impl Gates {
+    pub(crate) fn new(bytes_max: usize) -> Gates {
+        Gates { planes: Mutex::default(), budget: Arc::new(Budget::new(bytes_max)) }
+    }
+
     /// Takes a place for a request, or says which limit is in the way.
     pub(crate) fn enter(&self, plane: &Plane, default: &Limits) -> Result<Pass, Status> {
+        self.place(plane, default, true)
+    }
+
+    /// The same for whoever asks how the server is: however full memory is, that must be heard.
+    pub(crate) fn enter_probe(&self, plane: &Plane, default: &Limits) -> Result<Pass, Status> {
+        self.place(plane, default, false)
+    }
+
+    fn place(&self, plane: &Plane, default: &Limits, needs_room: bool) -> Result<Pass, Status> {
         let in_flight = own_or(plane.limits.requests_in_flight, default.requests_in_flight);
         let rate = own_or(plane.limits.requests_per_second, default.requests_per_second);
         let now = Instant::now();
@@ -77,7 +88,7 @@ impl Gates {
         let rate_f = rate as f64;
         let new = || {
             let counts = Counts { requests: 0, watches: 0, tokens: rate_f, filled: now };
-            Arc::new(Gate { counts: Mutex::new(counts), bytes: AtomicUsize::new(0) })
+            Arc::new(Gate { counts: Mutex::new(counts), account: self.budget.account(plane.id) })
         };
         // Cloned under the lock, so that a gate somebody is about to use is not swept away.
         let gate = self.planes.lock().entry(plane.id).or_insert_with(new).clone();
@@ -91,8 +102,8 @@ impl Gates {
         if in_flight > 0 && counts.requests >= in_flight {
             return Err(refusal(plane, "requests in flight", in_flight));
         }
-        if gate.bytes.load(Ordering::Relaxed) >= IN_FLIGHT_BYTES_MAX {
-            return Err(too_many_bytes(plane));
+        if needs_room && gate.account.is_full() {
+            return Err(too_many_bytes(plane, &gate.account));
         }
         counts.tokens -= 1.0;
         counts.requests += 1;
@@ -108,12 +119,17 @@ impl Gates {
         self.planes.lock().values().map(|gate| gate.counts.lock().requests).sum()
     }
 
+    /// Bytes of bodies in memory, of all planes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.budget.used()
+    }
+
     /// Forgets planes that nobody has used for a while. Called now and then.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         self.planes.lock().retain(|_, gate| {
             let recent = now.saturating_duration_since(gate.counts.lock().filled).as_secs() < 2;
-            recent || Arc::strong_count(gate) > 1
+            recent || Arc::strong_count(gate) > 1 || Arc::strong_count(&gate.account) > 1
         });
     }
 }
@@ -135,32 +151,81 @@ impl Pass {
 
     /// Bytes on their way to the client: until they have left, or been dropped, they and the place are taken.
     pub(crate) fn carry(&self, bytes: Bytes, weight: Weight) -> Bytes {
+        let room = (weight == Weight::Counted).then(|| Arc::new(self.count(bytes.len())));
+        self.carry_in(bytes, room)
+    }
+
+    /// The same for bytes that have room already.
+    pub(crate) fn carry_in(&self, bytes: Bytes, room: Option<Arc<Room>>) -> Bytes {
         if bytes.is_empty() {
             return bytes;
         }
-        let counted = if weight == Weight::Counted { bytes.len() } else { 0 };
-        self.0.gate.bytes.fetch_add(counted, Ordering::Relaxed);
-        Bytes::from_owner(Carried { bytes, counted, pass: self.clone() })
+        Bytes::from_owner(Carried { bytes, _pass: self.clone(), _room: room })
     }
 
-    /// Room for bytes that are about to arrive, until it is dropped.
-    pub(crate) fn reserve(&self, plane: &Plane, bytes: usize) -> Result<Reserved, Status> {
-        let reserved = Reserved { bytes, pass: self.clone() };
-        let before = self.0.gate.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if before.saturating_add(bytes) > IN_FLIGHT_BYTES_MAX {
-            return Err(too_many_bytes(plane));
+    /// Counts bytes that are in memory already.
+    pub(crate) fn count(&self, bytes: usize) -> Room {
+        self.0.gate.account.count(bytes)
+    }
+
+    /// The same for what may yet become large.
+    pub(crate) fn count_large(&self, bytes: usize) -> Room {
+        self.0.gate.account.count_large(bytes)
+    }
+
+    /// Room for bytes that are about to be made or to arrive. What is large waits for it, but not for long: whoever asks
+    /// can ask again.
+    pub(crate) async fn room(
+        &self,
+        plane: &Plane,
+        bytes: usize,
+        deadline: tokio::time::Instant,
+    ) -> Result<Room, Status> {
+        let account = &self.0.gate.account;
+        if bytes <= SMALL_BYTES_MAX {
+            return account.small_room(bytes).ok_or_else(|| too_many_bytes(plane, account));
         }
-        Ok(reserved)
+        let asking = account.room(bytes).map_err(|much| too_much(plane, bytes, much))?;
+        let deadline = deadline.min(tokio::time::Instant::now() + ROOM_PATIENCE);
+        tokio::time::timeout_at(deadline, asking).await.map_err(|_| too_many_bytes(plane, account))
     }
 
-    /// Whether the plane may have so many bytes more in memory.
-    pub(crate) fn has_room(&self, more: usize) -> bool {
-        self.0.gate.bytes.load(Ordering::Relaxed).saturating_add(more) <= IN_FLIGHT_BYTES_MAX
+    /// Room for bytes that are there and should stay. Who holds them does not wait.
+    pub(crate) fn room_now(&self, plane: &Plane, bytes: usize) -> Result<Room, Status> {
+        let account = &self.0.gate.account;
+        let room = if bytes <= SMALL_BYTES_MAX {
+            account.small_room(bytes)
+        } else {
+            account.room(bytes).map_err(|much| too_much(plane, bytes, much))?.now_or_never()
+        };
+        room.ok_or_else(|| too_many_bytes(plane, account))
     }
 
-    /// The same for a read that can be made again.
-    pub(crate) fn check_room(&self, plane: &Plane, more: usize) -> Result<(), Status> {
-        if self.has_room(more) { Ok(()) } else { Err(too_many_bytes(plane)) }
+    /// Room for what selectors are parsed into, for as long as they are in use.
+    pub(crate) fn selectors_room(&self, plane: &Plane, bytes: usize) -> Result<Room, Status> {
+        self.0.gate.account.selectors_room(bytes).ok_or_else(|| {
+            let text = format!(
+                "plane {} has too many long selectors in use: close watches that have one",
+                plane.name
+            );
+            Status::too_many_requests(text, 1)
+        })
+    }
+
+    /// Room for more of an answer that has begun.
+    pub(crate) fn more_room(&self, bytes: usize) -> Result<Asking, TooMuch> {
+        self.0.gate.account.room(bytes)
+    }
+
+    /// Whether small things may be held for this plane.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.0.gate.account.is_full()
+    }
+
+    /// Knows when the place is given back, and does not keep it from being given back.
+    pub(crate) fn weak(&self) -> std::sync::Weak<dyn Send + Sync> {
+        let weak: std::sync::Weak<Place> = Arc::downgrade(&self.0);
+        weak
     }
 }
 
@@ -181,18 +246,6 @@ impl AsRef<[u8]> for Carried {
     }
 }
 
-impl Drop for Carried {
-    fn drop(&mut self) {
-        self.pass.0.gate.bytes.fetch_sub(self.counted, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        self.pass.0.gate.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
 fn own_or(own: u64, default: u64) -> u64 {
     if own > 0 { own } else { default }
 }
@@ -201,8 +254,22 @@ fn refusal(plane: &Plane, what: &str, limit: u64) -> Status {
     Status::too_many_requests(format!("plane {} has reached its limit of {limit} {what}", plane.name), 1)
 }
 
-fn too_many_bytes(plane: &Plane) -> Status {
-    refusal(plane, "bytes of requests and answers in flight", IN_FLIGHT_BYTES_MAX as u64)
+/// What is larger than this is not given to anybody, so it is not waited for either.
+fn too_much(plane: &Plane, bytes: usize, much: TooMuch) -> Status {
+    Status::too_large(format!(
+        "this takes {bytes} bytes of memory at one time, and plane {} may have {}: ask for less, and without `pretty`",
+        plane.name, much.bytes_max
+    ))
+}
+
+fn too_many_bytes(plane: &Plane, account: &Account) -> Status {
+    if account.owes_much() {
+        return refusal(plane, "bytes of requests and answers in flight", account.plane_bytes_max() as u64);
+    }
+    Status::too_many_requests(
+        "the server has reached its limit of bytes of requests and answers in flight",
+        1,
+    )
 }
 
 #[cfg(test)]
@@ -217,9 +284,13 @@ mod tests {
         store.plane("core").unwrap()
     }
 
+    fn gates() -> Gates {
+        Gates::new(1 << 30)
+    }
+
     #[test]
     fn a_place_is_held_until_the_last_byte_has_left() {
-        let (gates, plane) = (Gates::default(), core());
+        let (gates, plane) = (gates(), core());
         let limits = Limits { requests_in_flight: 1, ..Limits::default() };
         let pass = gates.enter(&plane, &limits).unwrap();
         let sent = pass.carry(Bytes::from_static(b"answer"), Weight::Counted);
@@ -231,32 +302,47 @@ mod tests {
         assert_eq!(gates.requests(), 0);
     }
 
-    #[test]
-    fn answers_on_their_way_are_bounded() {
-        let (gates, plane) = (Gates::default(), core());
+    #[tokio::test(start_paused = true)]
+    async fn answers_on_their_way_are_bounded() {
+        const PLANE_MAX: usize = 64 * 1024 * 1024;
+        let (gates, plane) = (gates(), core());
         let limits = Limits::default();
         let pass = gates.enter(&plane, &limits).unwrap();
-        let shared = pass.carry(Bytes::from(vec![0; IN_FLIGHT_BYTES_MAX]), Weight::Nothing);
-        assert!(pass.has_room(1), "what many answers share counts for none");
-        let own = pass.carry(Bytes::from(vec![0; IN_FLIGHT_BYTES_MAX]), Weight::Counted);
-        assert!(!pass.has_room(1));
-        let refused = pass.check_room(&plane, 1).unwrap_err();
-        assert_eq!(
-            refused.message,
-            "plane core has reached its limit of 67108864 bytes of requests and answers in flight"
-        );
+        let shared = pass.carry(Bytes::from(vec![0; PLANE_MAX]), Weight::Nothing);
+        assert!(pass.has_room(), "what many answers share counts for none");
+        let own = pass.carry(Bytes::from(vec![0; PLANE_MAX]), Weight::Counted);
+        assert!(!pass.has_room());
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        for bytes in [1, 1 << 20] {
+            let refused = pass.room(&plane, bytes, deadline).await.err().unwrap();
+            let expected =
+                "plane core has reached its limit of 67108864 bytes of requests and answers in flight";
+            assert_eq!((refused.code, refused.message.as_str()), (429, expected));
+        }
         assert_eq!(gates.enter(&plane, &limits).err().map(|status| status.code), Some(429));
         drop((own, shared));
+        assert_eq!(gates.bytes(), 0);
         assert!(gates.enter(&plane, &limits).is_ok());
-        let arriving = pass.reserve(&plane, IN_FLIGHT_BYTES_MAX).unwrap();
-        assert_eq!(pass.reserve(&plane, 1).err().map(|status| status.code), Some(429));
-        drop(arriving);
-        assert!(pass.reserve(&plane, 1).is_ok() && pass.has_room(IN_FLIGHT_BYTES_MAX));
+        assert!(pass.room(&plane, 1 << 20, deadline).await.is_ok());
+        // What could never be had is refused without waiting.
+        let before = tokio::time::Instant::now();
+        let refused = pass.room(&plane, 2 * PLANE_MAX, deadline).await.err().unwrap();
+        assert_eq!((refused.code, before.elapsed()), (413, Duration::ZERO));
+        assert!(refused.message.contains("without `pretty`"), "{}", refused.message);
+    }
+
+    #[test]
+    fn probes_need_no_room() {
+        let (gates, plane) = (gates(), core());
+        let limits = Limits::default();
+        let _all = gates.enter(&plane, &limits).unwrap().count(1 << 30);
+        assert!(gates.enter(&plane, &limits).is_err());
+        assert!(gates.enter_probe(&plane, &limits).is_ok());
     }
 
     #[test]
     fn a_watch_is_no_request() {
-        let (gates, plane) = (Gates::default(), core());
+        let (gates, plane) = (gates(), core());
         let limits = Limits { requests_in_flight: 1, watches: 1, ..Limits::default() };
         let watch = gates.enter(&plane, &limits).unwrap();
         watch.become_watch(&plane, &limits).unwrap();

@@ -2,12 +2,15 @@
 //! they are needed. An answer holds a page and a piece in memory, whatever the length of the list and the patience
 //! of the client; other requests get a turn between the pieces.
 //!
+//! A page and the pieces made of it take up room of the server's budget, which is asked for before the page is read
+//! and given back when the last of the pieces has left. A list holds no page while it waits for room for another: at most a
+//! piece that it has begun.
+//!
 //! What fits in one piece is sent whole, with its length. A longer list that cannot be finished (its state was
 //! forgotten, its time is up) breaks off, so that no client takes a part for the whole.
 
 use std::io::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -21,7 +24,9 @@ use tokio::time::Instant;
 
 use crate::answer::{self, Answer, GZIP_BYTES_MIN, Style};
 use crate::body::{AnswerBody, BrokenOff, Pieces};
+use crate::budget::Room;
 use crate::handler::Call;
+use crate::indent::{INDENTED_BYTES_MAX, styled_len};
 use crate::list_layout::Layout;
 use crate::negotiate::{Form, Media};
 use crate::present::{Presenter, list_meta};
@@ -31,8 +36,10 @@ use crate::table::IncludeObject;
 const PIECE_LEN: usize = 32 * 1024;
 /// Bytes copied, or a quarter as many parsed, before others get a turn.
 const TURN_BYTES: usize = 256 * 1024;
-/// How often an answer that waits for its plane's other answers to be taken looks again.
-const ROOM_PATIENCE: Duration = Duration::from_millis(20);
+/// What a page of objects may weigh beside its last object; see the registry's listing.
+const PAGE_BYTES: usize = 1280 * 1024;
+/// What a compressor holds.
+const GZIP_BYTES: usize = 300 * 1024;
 
 /// One list on its way out.
 struct Writing {
@@ -46,6 +53,14 @@ struct Writing {
     deadline: Instant,
     objects: Objects,
     page: std::vec::IntoIter<Arc<StoredObject>>,
+    /// What the page and its pieces take up; the pieces hold it too.
+    room: Option<Arc<Room>>,
+    /// What the page weighs, with what every piece needs.
+    page_bytes: usize,
+    /// The newest piece.
+    piece_len: usize,
+    /// Something has been sent: too late for another code.
+    begun: bool,
     layout: Layout,
     message: Option<ListMessage<'static>>,
     /// Work since others had a turn.
@@ -60,6 +75,7 @@ pub(crate) async fn answer(
     form: Form,
     style: Style,
     list: Listing,
+    room: Option<Room>,
 ) -> Result<Answer, Status> {
     let presenter = call.presenter(&target, form, style)?;
     let (include, print) = (presenter.include, presenter.print());
@@ -74,7 +90,13 @@ pub(crate) async fn answer(
     };
     let mut out = Vec::with_capacity(PIECE_LEN);
     layout.write_head(&mut out);
+    // What was listed without asking is counted.
+    let room = room.or_else(|| call.pass.as_ref().map(|pass| pass.count_large(0))).map(Arc::new);
     let mut writing = Writing {
+        room,
+        page_bytes: 0,
+        piece_len: 0,
+        begun: false,
         deadline: call.deadline,
         call,
         target,
@@ -94,8 +116,21 @@ pub(crate) async fn answer(
     if writing.over {
         return Ok(answer::whole(StatusCode::OK, out, style));
     }
+    writing.begun = true;
     let zipped = style.gzip;
-    Ok(answer::with_body(AnswerBody::stream(|pieces| writing.send(out, pieces)), style.media, zipped))
+    Ok(answer::with_body(AnswerBody::counted_stream(|pieces| writing.send(out, pieces)), style.media, zipped))
+}
+
+/// What a list may take up at one time: a page, its last object, and a piece with a large object in it, which may be
+/// indented.
+pub(crate) fn step_bytes(call: &Call, style: Style) -> usize {
+    let object = call.object_bytes_max();
+    PAGE_BYTES + object + object.max(INDENTED_BYTES_MAX) + piece_bytes(style)
+}
+
+/// What pieces take up beside a large object.
+fn piece_bytes(style: Style) -> usize {
+    2 * PIECE_LEN + if style.gzip { GZIP_BYTES } else { 0 }
 }
 
 /// What the items take as messages: their length stands in front of them.
@@ -129,7 +164,7 @@ impl Writing {
     async fn write(&mut self, out: &mut Vec<u8>, len: usize) -> Result<(), Status> {
         while out.len() <= len && !self.over {
             let Some(stored) = self.page.next() else {
-                self.page = self.objects.page().await?.into_iter();
+                self.next_page().await?;
                 if self.page.len() == 0 {
                     self.layout.write_tail(out);
                     self.over = true;
@@ -144,18 +179,73 @@ impl Writing {
                 media: self.style.media,
                 include: self.include,
             };
+            let before = out.len();
+            if stored.record.len() > PIECE_LEN {
+                // What is counted is what is there.
+                out.reserve_exact(stored.record.len() + PIECE_LEN);
+            }
             self.layout.write_item(out, |out| match self.message {
                 Some(message) => presenter.item_message(&stored, message, out),
                 None => presenter.item(&stored, &self.print, out),
             })?;
             let copied = self.form == Form::Whole && self.style.media == Media::Json && !self.style.pretty;
-            self.turn += stored.record.len() * if copied { 1 } else { 4 };
+            // Defaults that have come since may make an object longer than it is stored.
+            let len = stored.record.len().max(out.len() - before);
+            self.turn += len * if copied { 1 } else { 4 };
             if self.turn > TURN_BYTES {
                 self.turn = 0;
                 tokio::task::yield_now().await;
             }
         }
         Ok(())
+    }
+
+    /// Reads on. The room of the page before goes first, except for what is still on its way.
+    async fn next_page(&mut self) -> Result<(), Status> {
+        if self.page_bytes > 0 {
+            if let Some(room) = self.room.take() {
+                room.set(self.piece_len);
+            }
+            self.room = self.ask(step_bytes(&self.call, self.style)).await?;
+        }
+        let page = self.objects.page().await?;
+        let style = self.style;
+        let styled = page.iter().map(|stored| styled_len(stored.record.body(), style));
+        let largest = styled.max().unwrap_or(0);
+        let weight: usize = page.iter().map(|stored| stored.record.len()).sum();
+        self.page_bytes = weight + piece_bytes(style);
+        // Nearly always less than was asked for. If it is more (objects from before a limit was lowered, all that a deletion
+        // took), it is counted: who holds a page does not wait.
+        if let Some(room) = &self.room {
+            room.set(self.page_bytes + largest);
+        }
+        self.page = page.into_iter();
+        Ok(())
+    }
+
+    /// Room to go on. A list that has begun waits for it as long as it may take, another not for long.
+    async fn ask(&self, bytes: usize) -> Result<Option<Arc<Room>>, Status> {
+        let room = match &self.call.pass {
+            Some(pass) if self.begun => {
+                let none = || Status::timeout("there was no room for the rest of the list");
+                let asking = pass.more_room(bytes).map_err(|_| none())?;
+                Some(tokio::time::timeout_at(self.deadline, asking).await.map_err(|_| none())?)
+            }
+            _ => self.call.room(bytes).await?,
+        };
+        Ok(room.map(Arc::new))
+    }
+
+    /// A piece that is ready to go.
+    fn piece(&mut self, bytes: Vec<u8>) -> Bytes {
+        self.piece_len = bytes.len();
+        let bytes = Bytes::from(bytes);
+        let Some(pass) = &self.call.pass else { return bytes };
+        if let Some(room) = &self.room {
+            // Some forms are longer than what they are made of.
+            room.raise(self.page_bytes.saturating_add(bytes.len()));
+        }
+        pass.carry_in(bytes, self.room.clone())
     }
 
     /// Sends what was written and all that follows.
@@ -165,20 +255,22 @@ impl Writing {
         });
         loop {
             match &mut zip {
-                None => pieces.send(Bytes::from(std::mem::take(&mut out))).await,
+                None => pieces.send(self.piece(std::mem::take(&mut out))).await,
                 Some(zip) => {
                     // Writing into memory does not fail.
                     zip.write_all(&out).map_err(|_| BrokenOff)?;
                     out.clear();
                     if zip.get_ref().len() >= PIECE_LEN {
-                        pieces.send(Bytes::from(std::mem::take(zip.get_mut()))).await;
+                        pieces.send(self.piece(std::mem::take(zip.get_mut()))).await;
                     }
                 }
             }
             if self.over {
                 break;
             }
-            self.room().await?;
+            if Instant::now() >= self.deadline {
+                return Err(BrokenOff);
+            }
             out.reserve(PIECE_LEN + PIECE_LEN / 4);
             if let Err(status) = self.write(&mut out, PIECE_LEN).await {
                 tracing::debug!(plane = %self.call.context.plane.name, message = %status.message, "a list broke off");
@@ -186,21 +278,8 @@ impl Writing {
             }
         }
         if let Some(zip) = zip {
-            pieces.send(Bytes::from(zip.finish().map_err(|_| BrokenOff)?)).await;
+            pieces.send(self.piece(zip.finish().map_err(|_| BrokenOff)?)).await;
         }
         Ok(())
-    }
-
-    /// Waits until the plane may have another piece in memory, but no longer than the request may take.
-    async fn room(&self) -> Result<(), BrokenOff> {
-        loop {
-            if Instant::now() >= self.deadline {
-                return Err(BrokenOff);
-            }
-            if self.call.pass.as_ref().is_none_or(|pass| pass.has_room(PIECE_LEN)) {
-                return Ok(());
-            }
-            tokio::time::sleep(ROOM_PATIENCE).await;
-        }
     }
 }

@@ -2,9 +2,10 @@
 //! one by one, and the whole still is what one writer of the whole would have written.
 
 use polder_machinery::protobuf::envelope::ListMessage;
-use polder_model::{Object, Status, Value};
+use polder_model::{Status, Value};
 
-use crate::answer::{Style, write_pretty};
+use crate::answer::Style;
+use crate::indent::{indented_len, write_indented, yaml};
 use crate::negotiate::Media;
 
 /// What stands around the items of one list.
@@ -23,6 +24,9 @@ enum Notation {
     Messages,
 }
 
+const PRETTY: Style = Style { media: Media::Json, pretty: true, gzip: false };
+const YAML: Style = Style { media: Media::Yaml, ..PRETTY };
+
 /// Indented items stand this deep.
 const ITEM_DEPTH: usize = 2;
 
@@ -32,13 +36,10 @@ impl Layout {
         // The empty array in each notation. In JSON no text can contain it, because quotes are escaped; in YAML
         // nothing else of the document begins a line with it.
         let (notation, document, array) = match (style.media, style.pretty) {
-            (Media::Yaml, _) => {
-                let document = yaml(&Value::parse(&frame).unwrap_or_default())?;
-                (Notation::Yaml, document, format!("\n{key}: []\n"))
-            }
+            (Media::Yaml, _) => (Notation::Yaml, yaml(&frame), format!("\n{key}: []\n")),
             (_, true) => {
-                let mut document = Vec::with_capacity(frame.len() * 2);
-                write_pretty(&Value::parse(&frame).unwrap_or_default(), 0, &mut document);
+                let mut document = Vec::new();
+                write_indented(&frame, 0, frame.len() * 2, &mut document);
                 document.push(b'\n');
                 (Notation::Indented, document, format!("\"{key}\": []"))
             }
@@ -92,7 +93,11 @@ impl Layout {
                 }
                 out.push(b'\n');
                 out.extend(std::iter::repeat_n(b' ', ITEM_DEPTH * 2));
-                write_pretty(&parsed(write)?, ITEM_DEPTH, out);
+                let item = written(write)?;
+                match indented_len(&item, PRETTY, ITEM_DEPTH) {
+                    Some(len) => write_indented(&item, ITEM_DEPTH, len, out),
+                    None => push(&item, out),
+                }
                 Ok(())
             }
             Notation::Yaml => {
@@ -100,10 +105,19 @@ impl Layout {
                     out.push(b'\n');
                 }
                 // As the only item of a list it is written as it would be among others.
-                let mut list = Object::new();
-                list.insert("a", vec![parsed(write)?]);
-                let text = yaml(&Value::Object(list))?;
-                out.extend_from_slice(text.strip_prefix(b"a:\n").unwrap_or(&text));
+                let item = written(write)?;
+                let is_indented = indented_len(&item, YAML, ITEM_DEPTH).is_some();
+                let inner: &[u8] = if is_indented { &item } else { b"0" };
+                let text = yaml(&[b"{\"a\":[", inner, b"]}"].concat());
+                let text = text.strip_prefix(b"a:\n").unwrap_or(&text);
+                match text.strip_suffix(b"0\n").filter(|_| !is_indented) {
+                    Some(mark) => {
+                        out.extend_from_slice(mark);
+                        push(&item, out);
+                        out.push(b'\n');
+                    }
+                    None => push(text, out),
+                }
                 Ok(())
             }
         }
@@ -123,16 +137,16 @@ impl Layout {
     }
 }
 
-fn parsed(write: impl FnOnce(&mut Vec<u8>) -> Result<(), Status>) -> Result<Value, Status> {
+fn written(write: impl FnOnce(&mut Vec<u8>) -> Result<(), Status>) -> Result<Vec<u8>, Status> {
     let mut bytes = Vec::with_capacity(1024);
     write(&mut bytes)?;
-    // What we wrote ourselves parses.
-    Ok(Value::parse(&bytes).unwrap_or_default())
+    Ok(bytes)
 }
 
-fn yaml(value: &Value) -> Result<Vec<u8>, Status> {
-    let text = serde_saphyr::to_string(value).map_err(|error| Status::internal(error.to_string()))?;
-    Ok(text.into_bytes())
+/// Appends bytes that may be many: what is counted is what they take.
+fn push(bytes: &[u8], out: &mut Vec<u8>) {
+    out.reserve_exact(bytes.len() + 1);
+    out.extend_from_slice(bytes);
 }
 
 #[cfg(test)]
@@ -148,11 +162,11 @@ mod tests {
             let mut whole = frame.clone();
             whole.set_at(&[key], items.to_vec());
             let expected = match (media, pretty) {
-                (Media::Yaml, _) => yaml(&whole).unwrap(),
+                (Media::Yaml, _) => yaml(&whole.to_vec()),
                 (_, pretty) => {
                     let mut out = Vec::new();
                     if pretty {
-                        write_pretty(&whole, 0, &mut out)
+                        write_indented(&whole.to_vec(), 0, 0, &mut out)
                     } else {
                         whole.write(&mut out)
                     }
@@ -193,6 +207,35 @@ mod tests {
         for count in 0..=items.len() {
             check("items", &list, &items[..count]);
             check("rows", &table, &items[..count]);
+        }
+    }
+
+    /// An item that would be far longer when indented is not; the list is the same.
+    #[test]
+    fn deep_items_are_not_indented() {
+        let deep = (0..58).fold(Value::from(vec![json!(1); 50_000]), |inner, _| json!([inner]));
+        let items = [json!({"a": 1}), json!({"a": deep, "text": "a: b\n# c"}), json!({"a": 2})];
+        for (media, pretty) in [(Media::Json, true), (Media::Yaml, false)] {
+            let style = Style { media, pretty, gzip: false };
+            let frame = json!({"apiVersion": "v1", "items": []});
+            let mut layout = Layout::text("items", frame.to_vec(), style).unwrap();
+            let mut out = Vec::new();
+            layout.write_head(&mut out);
+            for item in &items {
+                let write = |out: &mut Vec<u8>| {
+                    item.write(out);
+                    Ok(())
+                };
+                layout.write_item(&mut out, write).unwrap();
+            }
+            layout.write_tail(&mut out);
+            assert!(out.len() < 110_000, "{}", out.len());
+            let text = String::from_utf8(out).unwrap();
+            let read: Value = match media {
+                Media::Yaml => serde_saphyr::from_str(&text).unwrap(),
+                _ => Value::parse(text.as_bytes()).unwrap(),
+            };
+            assert_eq!(read, json!({"apiVersion": "v1", "items": (items.to_vec())}));
         }
     }
 }

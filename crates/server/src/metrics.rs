@@ -34,6 +34,7 @@ pub(crate) struct Metrics {
     planes: Gauge,
     revision: Gauge<i64>,
     cache_bytes: Gauge,
+    body_bytes: Gauge,
     watch_events: Counter<u64, AtomicU64>,
 }
 
@@ -49,6 +50,7 @@ impl Metrics {
             planes: Gauge::default(),
             revision: Gauge::default(),
             cache_bytes: Gauge::default(),
+            body_bytes: Gauge::default(),
             watch_events: Counter::default(),
         };
         let exposed = &mut metrics.exposed;
@@ -64,6 +66,11 @@ impl Metrics {
         exposed.register("polder_planes", "Planes in the store", metrics.planes.clone());
         exposed.register("polder_store_revision", "Newest revision", metrics.revision.clone());
         exposed.register("polder_store_cache_bytes", "Hot objects in memory", metrics.cache_bytes.clone());
+        exposed.register(
+            "polder_body_bytes",
+            "Bodies of requests and answers in memory",
+            metrics.body_bytes.clone(),
+        );
         metrics
     }
 
@@ -81,6 +88,7 @@ impl Metrics {
         let gauge = |gauge: &Gauge, value: usize| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         gauge(&self.planes, registry.store.planes_len());
         gauge(&self.cache_bytes, registry.store.cache_bytes());
+        gauge(&self.body_bytes, gates.bytes());
         self.in_flight.set(i64::try_from(gates.requests()).unwrap_or(i64::MAX));
         self.watches.set(i64::try_from(gates.watches()).unwrap_or(i64::MAX));
         self.revision.set(i64::try_from(registry.store.current().0).unwrap_or(i64::MAX));

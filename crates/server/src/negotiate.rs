@@ -109,7 +109,7 @@ fn clause(text: &str) -> Clause<'_> {
 }
 
 fn served(clause: &Clause<'_>, messages: Messages) -> Option<Accepted> {
-    let media = match clause.media {
+    let media = match clause.media.to_ascii_lowercase().as_str() {
         "application/json" | "*/*" | "application/*" => Media::Json,
         "application/yaml" => Media::Yaml,
         PROTOBUF => Media::Protobuf,
@@ -136,12 +136,8 @@ fn served(clause: &Clause<'_>, messages: Messages) -> Option<Accepted> {
         // Neither tables nor the aggregated form are messages.
         (Media::Protobuf, Form::Table { .. } | Form::Discovery) => false,
     };
-    if !possible {
-        return None;
-    }
-    let known = ["as", "g", "v", "stream", "pretty", "charset", "profile", "sv", "export"];
-    let usable = clause.parameters.iter().all(|(key, _)| known.contains(key));
-    usable.then_some(Accepted { media, form })
+    // Parameters that mean nothing to us change nothing.
+    possible.then_some(Accepted { media, form })
 }
 
 #[cfg(test)]
@@ -165,6 +161,8 @@ mod tests {
                 "Json Metadata { v1beta1: false }",
             ),
             ("application/yaml", "Yaml Whole"),
+            ("application/json;odata=verbose;charset=utf-8", "Json Whole"),
+            ("Application/JSON", "Json Whole"),
             ("application/json;q=0.1, application/yaml;q=0.9", "Yaml Whole"),
             (
                 "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json",

@@ -36,7 +36,10 @@ impl Presenter<'_> {
         match (self.form, body) {
             (Form::Whole | Form::Discovery, Answered::Stored(stored)) => {
                 let version = self.context.plane.resource_version(stored.revision);
-                stored.record.splice(&self.target.served().type_meta, version, &mut out);
+                let type_meta = &self.target.served().type_meta;
+                // What is counted is what is there, with the line break that follows.
+                out.reserve_exact(stored.record.len() + type_meta.len() + 64);
+                stored.record.splice(type_meta, version, &mut out);
             }
             (Form::Whole | Form::Discovery, Answered::Made(value)) => value.write(&mut out),
             (form, body) => {
@@ -182,10 +185,12 @@ impl Presenter<'_> {
             ObjectChange::Modified => "MODIFIED",
             ObjectChange::Deleted => "DELETED",
         };
-        if self.form == Form::Whole
-            && self.media != Media::Protobuf
-            && let Answered::Stored(_) = self.registry.answer(self.context, self.target, object.clone())?
-        {
+        let answered = match (self.form, self.media) {
+            (_, Media::Protobuf) => return self.event_message(kind, change, object, version, event),
+            (Form::Whole, _) => self.registry.answer(self.context, self.target, object.clone())?,
+            _ => Answered::Made(self.registry.to_client(self.context, self.target, object)?),
+        };
+        let Answered::Made(mut value) = answered else {
             let encode = || {
                 let mut out = Vec::with_capacity(object.record.len() + 128);
                 out.extend_from_slice(b"{\"type\":\"");
@@ -199,11 +204,7 @@ impl Presenter<'_> {
                 Some(event) => event.frame(self.representation(change), encode),
                 None => encode(),
             });
-        }
-        if self.media == Media::Protobuf {
-            return self.event_message(kind, change, object, version, event);
-        }
-        let mut value = self.registry.to_client(self.context, self.target, object)?;
+        };
         value.set_at(&["metadata", "resourceVersion"], version.to_string());
         let shown = match self.form {
             Form::Table { v1beta1 } => {

@@ -98,6 +98,11 @@ impl Route {
         }
     }
 
+    /// The first part of the path inside the plane.
+    pub fn first(&self) -> Option<&str> {
+        self.segments.first().map(SmolStr::as_str)
+    }
+
     /// The path inside the plane.
     pub fn path(&self) -> String {
         self.segments.iter().fold(String::new(), |path, segment| path + "/" + segment)

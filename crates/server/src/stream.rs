@@ -1,5 +1,8 @@
 //! Watch answers: lines of JSON, or framed messages, for as long as the client listens. No task and no queue per watch: the connection
 //! polls the watch itself, and takes as much as is there at once.
+//!
+//! What many watchers share is counted for none of them. What one watcher has for itself (a page of the state it begins
+//! with, lines put together, lines of old events) takes up room of its plane's; while there is none it is not told more.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,6 +18,8 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use crate::State;
 use crate::answer::Answer;
 use crate::body::{AnswerBody, BrokenOff, Pieces};
+use crate::budget::Room;
+use crate::limits::{Pass, Weight};
 use crate::negotiate::{Form, Media};
 use crate::present::{Presenter, frame};
 use crate::table::IncludeObject;
@@ -29,6 +34,8 @@ const GRACE: Duration = Duration::from_secs(30);
 const CHECK_EVERY: u32 = 64;
 /// How much is put together before it is sent.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
+/// How often a watch whose plane has too much in memory looks again.
+const ROOM_CHECK_EVERY: Duration = Duration::from_millis(50);
 
 struct Stream {
     state: Arc<State>,
@@ -45,6 +52,22 @@ struct Stream {
     stopping: Pin<Box<WaitForCancellationFutureOwned>>,
     first: bool,
     over: bool,
+    memory: Memory,
+    /// A line that did not go with those before it.
+    kept: Option<Bytes>,
+    /// What was sent last was this watcher's own.
+    own: bool,
+}
+
+/// What a watch takes up.
+pub(crate) struct Memory {
+    pub(crate) pass: Option<Pass>,
+    /// What reading a page may take.
+    pub(crate) step: usize,
+    /// Of the page in hand.
+    pub(crate) room: Option<Arc<Room>>,
+    /// Of long selectors, for as long as the watch is open.
+    pub(crate) _selectors: Option<Room>,
 }
 
 pub(crate) fn answer(
@@ -53,6 +76,7 @@ pub(crate) fn answer(
     media: Media,
     form: Form,
     include: IncludeObject,
+    memory: Memory,
 ) -> Answer {
     let now = Instant::now();
     let end = now + watch.timeout;
@@ -69,8 +93,11 @@ pub(crate) fn answer(
         next_bookmark,
         first: true,
         over: false,
+        memory,
+        kept: None,
+        own: false,
     };
-    let mut answer = Response::new(AnswerBody::shared_stream(|pieces| stream.run(pieces)));
+    let mut answer = Response::new(AnswerBody::counted_stream(|pieces| stream.run(pieces)));
     let content_type = match media {
         Media::Json | Media::Yaml => HeaderValue::from_static("application/json"),
         Media::Protobuf => HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch"),
@@ -100,20 +127,93 @@ impl Stream {
 
     /// What there is to send now; waits for the first line, then takes what is ready.
     async fn piece(&mut self) -> Option<Bytes> {
-        if self.over {
+        let kept = self.kept.take();
+        if self.over && kept.is_none() {
             return None;
         }
-        let first = self.line().await?;
+        if kept.is_none() {
+            // What is kept goes first: it has room already, and nothing is asked for while it is held.
+            self.room().await?;
+            self.watch.read_page().await;
+        }
+        if self.watch.is_told_state() {
+            // Whoever waits for news holds nothing.
+            self.memory.room = None;
+        }
+        let first = match kept {
+            Some(kept) => kept,
+            None => self.line().await?,
+        };
+        if let Some(room) = &self.memory.room {
+            room.set(self.watch.page_bytes() + first.len() + PIECE_BYTES_MAX);
+        }
         let mut count = 1;
         // One line goes out as it is, shared with every other watcher of it.
         let mut more: Option<BytesMut> = None;
-        while more.as_ref().map_or(first.len(), BytesMut::len) < PIECE_BYTES_MAX && !self.over {
+        let may_gather = self.memory.pass.as_ref().is_none_or(Pass::has_room);
+        while may_gather && !self.over {
+            let len = more.as_ref().map_or(first.len(), BytesMut::len);
+            if len >= PIECE_BYTES_MAX {
+                break;
+            }
             let Some(next) = self.watch.ready().and_then(|item| self.encode(item)) else { break };
+            if len + next.len() > PIECE_BYTES_MAX {
+                self.kept = Some(next);
+                break;
+            }
             count += 1;
             more.get_or_insert_with(|| BytesMut::from(&first[..])).extend_from_slice(&next);
         }
         self.state.metrics.events_sent(count);
-        Some(more.map_or(first, BytesMut::freeze))
+        let piece = more.map_or(first, BytesMut::freeze);
+        self.own = piece.is_unique();
+        Some(match (&self.memory.pass, &self.memory.room) {
+            (Some(pass), Some(room)) => pass.carry_in(piece, Some(room.clone())),
+            (Some(pass), None) if self.own => pass.carry(piece, Weight::Counted),
+            _ => piece,
+        })
+    }
+
+    /// Waits until this watcher may have more in memory, if that is needed to go on. `None` at the end.
+    async fn room(&mut self) -> Option<()> {
+        let Memory { pass: Some(pass), step, room, .. } = &mut self.memory else { return Some(()) };
+        if self.watch.is_told_state() {
+            *room = None;
+        }
+        let reads = self.watch.reads_page();
+        if !reads && !self.own {
+            return Some(());
+        }
+        if reads && let Some(held) = room.take() {
+            if self.first {
+                // Set aside before the watch began.
+                *room = Some(held);
+                return Some(());
+            }
+            // What is still on its way keeps it.
+            held.set(PIECE_BYTES_MAX);
+        }
+        let asking = async {
+            if reads {
+                return Some(Arc::new(pass.more_room(*step).ok()?.await));
+            }
+            while !pass.has_room() {
+                tokio::time::sleep(ROOM_CHECK_EVERY).await;
+            }
+            room.take()
+        };
+        let given = tokio::select! {
+            biased;
+            given = asking => given,
+            () = self.stopping.as_mut() => return None,
+            () = tokio::time::sleep_until(self.end) => return None,
+        };
+        // Without room for a page there is no going on.
+        if reads && given.is_none() {
+            return None;
+        }
+        self.memory.room = given;
+        Some(())
     }
 
     /// The next line, however long it takes. `None` at the end.

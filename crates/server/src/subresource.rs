@@ -1,8 +1,10 @@
 //! Subresources that are not a part of their object: actions, streams and our own documents.
 
 use http::{Method, StatusCode};
-use polder_model::{Status, Value, json};
+use polder_model::{Status, json};
 use polder_registry::Target;
+use polder_registry::actions::success;
+use polder_registry::context::WriteOptions;
 
 use crate::answer::{self, Answer};
 use crate::handler::Call;
@@ -57,12 +59,13 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
         "import" => crate::transfer::import(call, &target, style).await,
         "binding" => {
             let binding = call.document(&target).await?.value;
-            registry.bind(&call.context, &target, &binding).await?;
+            let options = WriteOptions::from_query(&call.query, "CreateOptions")?;
+            registry.bind(&call.context, &target, binding, &options).await?;
             Ok(answer::value(StatusCode::CREATED, &success(), style))
         }
         "eviction" => {
             let eviction = call.document(&target).await?.value;
-            registry.evict(&call.context, &target, &eviction).await?;
+            registry.evict(&call.context, &target, eviction, &call.query).await?;
             Ok(answer::value(StatusCode::CREATED, &success(), style))
         }
         "token" => Err(Status::untyped(501, "service account tokens are not issued yet")),
@@ -77,8 +80,4 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
             )))
         }
     }
-}
-
-fn success() -> Value {
-    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 }

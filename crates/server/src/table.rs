@@ -67,7 +67,29 @@ pub(crate) fn partial(object: &Value, v1beta1: bool) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": metadata})
 }
 
+/// The columns of a `Scale`, whatever it scales.
+const SCALE_COLUMNS: [Column; 4] = [
+    Column::NAME,
+    Column { name: "Desired", kind: "integer", format: "", wide: false },
+    Column { name: "Available", kind: "integer", format: "", wide: false },
+    Column { name: "Age", kind: "date", format: "", wide: false },
+];
+
+fn scale_cells(scale: &Value, print: &Print) -> Vec<Value> {
+    let created = scale.str_at(&["metadata", "creationTimestamp"]).and_then(|text| text.parse().ok());
+    let age = created.map(|time: jiff::Timestamp| print.now - time.as_second());
+    vec![
+        Value::from(scale.str_at(&["metadata", "name"]).unwrap_or_default()),
+        Value::from(scale.i64_at(&["spec", "replicas"]).unwrap_or(0)),
+        Value::from(scale.i64_at(&["status", "replicas"]).unwrap_or(0)),
+        Value::from(human_age(age)),
+    ]
+}
+
 fn column_definitions(target: &Target) -> Vec<Value> {
+    if target.subresource == "scale" {
+        return SCALE_COLUMNS.iter().map(builtin_column).collect();
+    }
     let behavior = target.definition.behavior;
     if !behavior.columns.is_empty() {
         return behavior.columns.iter().map(builtin_column).collect();
@@ -96,6 +118,9 @@ fn path_column(column: &PathColumn) -> Value {
 }
 
 fn cells(target: &Target, object: &Value, print: &Print) -> Vec<Value> {
+    if target.subresource == "scale" {
+        return scale_cells(object, print);
+    }
     let behavior = target.definition.behavior;
     if !behavior.columns.is_empty() {
         return (behavior.cells)(object, print);
@@ -113,26 +138,76 @@ fn path_cell(column: &PathColumn, object: &Value, print: &Print) -> Value {
     let found = column.path.find(object);
     let Some(first) = found.first() else { return Value::Null };
     match (column.kind.as_str(), first) {
+        ("date", Value::String(text)) if matches!(text.as_str(), "" | "null") => Value::from("<unknown>"),
         ("date", Value::String(text)) => {
             let seconds = text.parse::<jiff::Timestamp>().ok().map(|time| print.now - time.as_second());
             Value::from(seconds.map_or_else(|| "<invalid>".into(), |seconds| human_age(Some(seconds))))
         }
-        ("date", _) => Value::from("<invalid>"),
         ("integer", Value::Int(_))
         | ("number", Value::Int(_) | Value::Float(_))
         | ("boolean", Value::Bool(_)) => (*first).clone(),
         #[expect(clippy::cast_possible_truncation, reason = "a cell shows whole numbers")]
         ("integer", Value::Float(number)) => Value::Int(*number as i64),
-        ("string", _) => {
-            let texts: Vec<String> = found
-                .iter()
-                .map(|value| match value {
-                    Value::String(text) => text.to_string(),
-                    other => other.to_string(),
-                })
-                .collect();
-            Value::from(texts.join(","))
-        }
+        ("string", Value::String(text)) => Value::from(text.clone()),
+        ("string", other) => Value::from(other.to_string()),
         _ => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polder_machinery::jsonpath::JsonPath;
+
+    use super::*;
+
+    /// A column's type and path, an object, the cell; as upstream fills it.
+    #[test]
+    fn cells_by_path() {
+        let object = json!({
+            "list": ["a", "b"], "map": {"k": 1}, "number": 3, "half": (Value::Float(1.5)), "text": "x", "yes": true, "empty": "",
+            "then": "2026-01-01T00:00:00Z", "none": null,
+        });
+        let rows = [
+            ("string", ".text", json!("x")),
+            ("string", ".list", json!(r#"["a","b"]"#)),
+            // Of several results the first is shown.
+            ("string", ".list[*]", json!("a")),
+            ("string", ".map", json!(r#"{"k":1}"#)),
+            ("string", ".number", json!("3")),
+            ("string", ".nothing", Value::Null),
+            ("integer", ".number", json!(3)),
+            ("integer", ".half", json!(1)),
+            ("integer", ".text", Value::Null),
+            ("number", ".half", Value::Float(1.5)),
+            ("boolean", ".yes", json!(true)),
+            ("boolean", ".text", Value::Null),
+            ("date", ".then", json!("60s")),
+            ("date", ".text", json!("<invalid>")),
+            ("date", ".empty", json!("<unknown>")),
+            ("date", ".number", Value::Null),
+            ("date", ".yes", Value::Null),
+        ];
+        for (kind, path, expected) in rows {
+            let column = PathColumn {
+                name: "c".into(),
+                kind: kind.into(),
+                format: Default::default(),
+                description: String::new(),
+                priority: 0,
+                path: JsonPath::parse(path).unwrap(),
+            };
+            let print = Print { now: 1_767_225_660 };
+            assert_eq!(path_cell(&column, &object, &print), expected, "{kind} {path}");
+        }
+    }
+
+    #[test]
+    fn scales_have_columns_of_their_own() {
+        let scale = json!({
+            "metadata": {"name": "web", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"replicas": 3}, "status": {"replicas": 2},
+        });
+        let cells = scale_cells(&scale, &Print { now: 1_767_225_660 });
+        assert_eq!(Value::Array(cells), json!(["web", 3, 2, "60s"]));
     }
 }

@@ -12,7 +12,8 @@ const BODY_HEAD: &[u8] = b"{\"metadata\":{";
 
 /// The stored form of one version of an object: its labels (so that selectors need no parsing), then its JSON
 /// without `kind`, `apiVersion` and `metadata.resourceVersion`, which depend on the reader, and with `metadata`
-/// first, so that those three can be spliced in.
+/// first, so that those three can be spliced in. It may carry a *form*: a few bytes that say what the JSON was made
+/// to fit. They stand among the labels, under the empty name, which no label has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     bytes: Arc<[u8]>,
@@ -27,14 +28,24 @@ pub struct RecordError(&'static str);
 impl Record {
     /// Encodes an object. What stands under the spliced names is left out.
     pub fn encode(object: &Value) -> Record {
+        Record::encode_as(object, &[])
+    }
+
+    /// The same, with a form. Longer ones than 64 KiB are left out.
+    pub fn encode_as(object: &Value, form: &[u8]) -> Record {
         let empty = polder_model::Object::new();
         let root = object.as_object().unwrap_or(&empty);
         let metadata = root.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
 
         let mut bytes = Vec::with_capacity(512);
         bytes.extend_from_slice(&[0; 4]);
+        if let Ok(form_len @ 1..) = u16::try_from(form.len()) {
+            bytes.extend_from_slice(&0_u16.to_le_bytes());
+            bytes.extend_from_slice(&form_len.to_le_bytes());
+            bytes.extend_from_slice(form);
+        }
         if let Some(Value::Object(labels)) = metadata.get("labels") {
-            for (key, value) in labels.iter() {
+            for (key, value) in labels.iter().filter(|(key, _)| !key.is_empty()) {
                 let value = value.as_str().unwrap_or_default();
                 // Label keys and values are validated to at most 317 and 63 bytes before they get here.
                 let (Ok(key_len), Ok(value_len)) = (u16::try_from(key.len()), u16::try_from(value.len()))
@@ -90,12 +101,20 @@ impl Record {
     /// The value of one label.
     pub fn label(&self, key: &str) -> Option<&str> {
         let mut labels = self.label_bytes();
-        let (_, value) = labels.find(|(own, _)| *own == key.as_bytes())?;
+        let (_, value) = labels.find(|(own, _)| *own == key.as_bytes() && !own.is_empty())?;
         std::str::from_utf8(value).ok()
     }
 
+    /// What the JSON was made to fit, as the writer said; empty when it said nothing.
+    pub fn form(&self) -> &[u8] {
+        match self.label_bytes().next() {
+            Some(([], form)) => form,
+            _ => &[],
+        }
+    }
+
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.label_bytes().filter_map(|(key, value)| {
+        self.label_bytes().filter(|(key, _)| !key.is_empty()).filter_map(|(key, value)| {
             Some((std::str::from_utf8(key).ok()?, std::str::from_utf8(value).ok()?))
         })
     }
@@ -203,6 +222,21 @@ mod tests {
         assert_eq!(record.label("tier"), Some(""));
         assert_eq!(record.label("none"), None);
         assert_eq!(Record::from_bytes(record.bytes.clone()).unwrap(), record);
+    }
+
+    #[test]
+    fn a_form_is_no_label() {
+        let object = json!({"metadata": {"name": "x", "labels": {"": "none", "app": "web"}}});
+        let (plain, formed) = (Record::encode(&object), Record::encode_as(&object, b"\xff\0v1"));
+        assert_eq!((plain.form(), formed.form()), (&b""[..], &b"\xff\0v1"[..]));
+        for record in [&plain, &formed] {
+            assert_eq!(record.labels().collect::<Vec<_>>(), [("app", "web")]);
+            assert_eq!((record.label(""), record.label("app")), (None, Some("web")));
+        }
+        assert_eq!(plain.body(), formed.body());
+        let again = Record::from_bytes(formed.as_bytes().into()).unwrap();
+        assert_eq!(again.form(), formed.form());
+        assert_eq!(Record::encode(&json!({})).form(), b"");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! HTTP/1.1 over TLS, blocking, one request at a time: as little as tests need and nothing done behind their back.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,6 +88,28 @@ impl Connection {
         let stream = self.stream.get_mut();
         stream.write_all(bytes)?;
         Ok(stream.flush()?)
+    }
+
+    /// Takes so many bytes of whatever comes. An error if there are fewer.
+    pub fn take(&mut self, len: usize) -> anyhow::Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.stream.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Takes everything until the server ends the connection, in good order or not. An error if it does not.
+    pub fn is_ended(&mut self) -> anyhow::Result<()> {
+        let mut buffer = [0; 4096];
+        loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    return Err(error.into());
+                }
+                Err(_) => return Ok(()),
+            }
+        }
     }
 
     /// The next chunk of a chunked body; `None` after the last one. An error if the connection ends before it.

@@ -12,5 +12,6 @@ mod server;
 
 pub use client::{Client, WatchStream};
 pub use http::{Connection, Reply};
+pub use polder_server::Bounds;
 pub use serde_json::{Value, json};
 pub use server::{TestServer, plane};

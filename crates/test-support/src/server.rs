@@ -8,7 +8,7 @@ use polder_auth::authn::Authenticators;
 use polder_auth::authz::Chain;
 use polder_model::SmolStr;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
-use polder_server::{Pki, Server, State};
+use polder_server::{Bounds, Pki, Server, State};
 use polder_store::memory::MemoryEngine;
 use polder_store::{Limits, Store, StoreOptions};
 use tokio_util::sync::CancellationToken;
@@ -22,7 +22,7 @@ pub struct TestServer {
     pub admin: Client,
     /// Stop signal and thread.
     stop: CancellationToken,
-    thread: Option<std::thread::JoinHandle<anyhow::Result<()>>>,
+    thread: Option<std::thread::JoinHandle<anyhow::Result<u64>>>,
     _directory: tempfile::TempDir,
 }
 
@@ -30,19 +30,25 @@ impl TestServer {
     /// Starts a server that has the core plane and nothing else. Panics if it cannot.
     #[track_caller]
     pub fn start() -> TestServer {
-        match TestServer::try_start() {
+        TestServer::start_with(Bounds::default())
+    }
+
+    /// The same with less patience or memory than servers have.
+    #[track_caller]
+    pub fn start_with(bounds: Bounds) -> TestServer {
+        match TestServer::try_start(bounds) {
             Ok(server) => server,
             Err(error) => panic!("no test server: {error:#}"),
         }
     }
 
-    fn try_start() -> anyhow::Result<TestServer> {
+    fn try_start(bounds: Bounds) -> anyhow::Result<TestServer> {
         let directory = tempfile::tempdir()?;
         let pki_directory = directory.path().join("pki");
         let stop = CancellationToken::new();
         let (ready, started) = mpsc::sync_channel(1);
         let stopped = stop.clone();
-        let thread = std::thread::spawn(move || -> anyhow::Result<()> {
+        let thread = std::thread::spawn(move || -> anyhow::Result<u64> {
             let runtime =
                 tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
             runtime.block_on(async {
@@ -57,21 +63,34 @@ impl TestServer {
                 let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
                 registry.tasks.spawn(registry.clone().run_chores());
                 let domains = vec![SmolStr::new_static("localhost")];
-                let state = Arc::new(State::new(
-                    registry,
-                    Authenticators::default(),
-                    pki,
-                    domains,
-                    std::time::Duration::ZERO,
-                ));
-                server.run(state, stopped).await?;
+                let delay = std::time::Duration::ZERO;
+                let state = State::new(registry, Authenticators::default(), pki, domains, delay);
+                let unfinished = server.run(Arc::new(state.with_bounds(bounds)), stopped).await?;
                 store.close();
-                Ok(())
+                Ok(unfinished)
             })
         });
         let kubeconfig = started.recv().context("the server did not start")?;
         let admin = Client::from_kubeconfig(&kubeconfig)?;
         Ok(TestServer { admin, stop, thread: Some(thread), _directory: directory })
+    }
+
+    /// Stops the server and waits for its end. Returns how many requests it did not finish.
+    pub fn stop(mut self) -> anyhow::Result<u64> {
+        self.stop.cancel();
+        let thread = self.thread.take().context("the server has been stopped")?;
+        thread.join().map_err(|_| anyhow::anyhow!("the server panicked"))?
+    }
+
+    /// A number from the server's metrics.
+    #[track_caller]
+    pub fn metric(&self, name: &str) -> f64 {
+        let text = self.admin.get("/metrics").expect(200).text();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        match line.and_then(|value| value.parse().ok()) {
+            Some(value) => value,
+            None => panic!("no metric {name} in\n{text}"),
+        }
     }
 
     /// Makes a plane and returns its administrator, who is nobody anywhere else.

@@ -35,6 +35,7 @@ targets! {
     fields_v1 make,
     server_side_apply make,
     jsonpath,
+    cel make,
     quantity,
     structural_schema make,
     definition make,

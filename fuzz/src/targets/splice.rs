@@ -39,8 +39,10 @@ pub fn run(data: &[u8]) {
     assert_eq!(whole.to_string(), expected.to_string(), "parsed");
 
     let labels = expected.at(&["metadata", "labels"]).and_then(Value::as_object).cloned().unwrap_or_default();
+    // No label has an empty name: that stands for the form of the record.
+    let labels = labels.iter().filter(|(key, _)| !key.is_empty());
     let labels: Vec<(&str, &str)> =
-        labels.iter().map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default())).collect();
+        labels.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default())).collect();
     assert!(record.labels().eq(labels.iter().copied()), "labels");
     assert!(labels.iter().all(|(key, value)| record.label(key) == Some(value)));
 

@@ -45,37 +45,55 @@ impl fmt::Display for Problems {
 
 /// Checks an applied object.
 pub(super) fn check(root: Place<'_>, object: &Value) -> Result<(), Problems> {
-    let mut check = Check { path: String::new(), problems: Vec::new() };
+    let mut check = Check { path: Vec::new(), problems: Vec::new() };
     check.value(root, object);
     if check.problems.is_empty() { Ok(()) } else { Err(Problems(check.problems)) }
 }
 
-struct Check {
-    path: String,
+struct Check<'v> {
+    /// Put into words only when there is something to say.
+    path: Vec<Crumb<'v>>,
     problems: Vec<Problem>,
 }
 
-impl Check {
+enum Crumb<'v> {
+    Field(&'v str),
+    Index(usize),
+    /// A step to an element, as sets spell it.
+    Element(SmolStr),
+}
+
+impl fmt::Display for Crumb<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Crumb::Field(name) => Step::Field(name).fmt(f),
+            Crumb::Index(at) => write!(f, "[{at}]"),
+            Crumb::Element(text) => Step::parse(text).map_or(Ok(()), |step| step.fmt(f)),
+        }
+    }
+}
+
+impl<'v> Check<'v> {
     fn problem(&mut self, text: impl Into<String>) {
         if self.problems.len() < PROBLEMS_MAX {
-            self.problems.push(Problem { path: self.path.clone(), text: text.into() });
+            let path = self.path.iter().map(Crumb::to_string).collect();
+            self.problems.push(Problem { path, text: text.into() });
         }
     }
 
-    fn below(&mut self, step: &Step<'_>, look: impl FnOnce(&mut Check)) {
-        let len = self.path.len();
-        self.path.push_str(&step.to_string());
+    fn below(&mut self, crumb: Crumb<'v>, look: impl FnOnce(&mut Check<'v>)) {
+        self.path.push(crumb);
         look(self);
-        self.path.truncate(len);
+        self.path.pop();
     }
 
-    fn value(&mut self, here: Place<'_>, value: &Value) {
+    fn value(&mut self, here: Place<'_>, value: &'v Value) {
         match (here.shape(value), value) {
             (_, Value::Null) => {}
             (Shape::Map(_) | Shape::Leaf(LeafKind::Map), Value::Object(object)) => {
                 for (name, value) in object.iter() {
                     let member = here.named(name).or_else(|| here.unnamed());
-                    self.below(&Step::Field(name), |check| match member {
+                    self.below(Crumb::Field(name), |check| match member {
                         Some(member) => check.value(member, value),
                         None => check.problem("field not declared in schema"),
                     });
@@ -88,22 +106,21 @@ impl Check {
                 self.problem(format!("expected map, got {}", pointed(other)));
             }
             (Shape::Leaf(LeafKind::List), Value::Array(elements)) => {
-                for (at, element) in (0..).zip(elements) {
-                    self.below(&Step::Index(at), |check| check.value(here.element(), element));
+                for (at, element) in elements.iter().enumerate() {
+                    self.below(Crumb::Index(at), |check| check.value(here.element(), element));
                 }
             }
             (Shape::List(items), Value::Array(elements)) => {
                 let mut seen: BTreeSet<SmolStr> = BTreeSet::new();
                 for (at, element) in elements.iter().enumerate() {
-                    let text = match items.step(element) {
-                        Ok(text) => text,
+                    let step = match items.step(element) {
+                        Ok(step) => step,
                         Err(error) => return self.problem(format!("element {at}: {error}")),
                     };
-                    let Ok(step) = Step::parse(&text) else { continue };
-                    if !seen.insert(text.clone()) {
-                        self.problem(format!("duplicate entries for key {step}"));
+                    if !seen.insert(step.clone()) {
+                        self.problem(format!("duplicate entries for key {}", Crumb::Element(step.clone())));
                     }
-                    self.below(&step, |check| check.value(items.element, element));
+                    self.below(Crumb::Element(step), |check| check.value(items.element, element));
                 }
             }
             (Shape::List(_) | Shape::Leaf(LeafKind::List), other) => {

@@ -3,8 +3,11 @@
 //! What the intent says is set and owned. What it said last time and does not say any more goes, unless somebody else
 //! owns it too. What others own and want otherwise is a conflict, or is taken from them by force.
 
+use std::borrow::Cow;
+
 use polder_model::{SmolStr, Value};
 
+use super::Writer;
 use super::check::{Problems, check};
 use super::collect::applied;
 use super::compare::compare;
@@ -17,7 +20,6 @@ use super::remove::remove;
 use super::set::FieldSet;
 use super::settle::with_structs;
 use super::update::{Versions, is_same_but_entries, put_entries, take_entries, taken_over};
-use super::{View, Writer};
 
 /// Who owns what was there before anybody kept account.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -81,19 +83,9 @@ pub fn apply(
         own.time = last.and_then(|last| last.time);
     }
 
-    let changes = compare(root, live, &merged, &writer.untracked.fields);
-    let mut versions = Versions::new(writer, live, &merged, &changes);
-    let mut conflicts = Conflicts::default();
-    entries.retain_mut(|entry| {
-        let Some(changes) = versions.changes(entry) else { return false };
-        if entry.fields.intersects(&changes.touched) {
-            conflicts.add(entry, entry.fields.intersection(&changes.touched));
-            entry.fields.subtract(&changes.touched);
-        }
-        entry.fields.subtract(&changes.removed);
-        !entry.fields.is_empty()
-    });
+    let conflicts = conflicts(writer, live, &merged, &mut entries);
     if force == Force::Refuse && !conflicts.is_empty() {
+        let mut conflicts = conflicts;
         if writer.manager == MOVING_MANAGER
             && let Some(fields) = last_applied::may_take_over(root, live, writer.api_version)
         {
@@ -113,6 +105,26 @@ pub fn apply(
         last_applied::annotate(&mut merged, intent);
     }
     Ok(merged)
+}
+
+/// Takes from others what changed, and tells what they lost by it.
+fn conflicts(writer: &Writer<'_>, live: &Value, merged: &Value, entries: &mut Vec<Entry>) -> Conflicts {
+    let mut conflicts = Conflicts::default();
+    if entries.is_empty() {
+        return conflicts;
+    }
+    let changes = compare(Place::root(writer.schema), live, merged, &writer.untracked.fields);
+    let mut versions = Versions::new(writer, live, merged, &changes);
+    entries.retain_mut(|entry| {
+        let Some(changes) = versions.changes(entry) else { return false };
+        if entry.fields.intersects(&changes.touched) {
+            conflicts.add(entry, entry.fields.intersection(&changes.touched));
+            entry.fields.subtract(&changes.touched);
+        }
+        entry.fields.subtract(&changes.removed);
+        !entry.fields.is_empty()
+    });
+    conflicts
 }
 
 fn check_kind(writer: &Writer<'_>, intent: &Value) -> Result<(), ApplyError> {
@@ -146,7 +158,8 @@ fn prune(writer: &Writer<'_>, merged: Value, last: &Entry, own: &Entry, others: 
     // Of a version that is gone nothing can be said.
     let Some(seen) = writer.view(&merged, &last.api_version) else { return merged };
     let root = Place::root(seen.schema);
-    let said = with_structs(root, &last.fields);
+    let said = with_structs(root, last.fields.clone());
+    let all = with_structs(root, applied(root, &seen.object));
     let mut rest = seen.object.clone().into_owned();
     remove(root, &mut rest, &said);
 
@@ -158,30 +171,29 @@ fn prune(writer: &Writer<'_>, merged: Value, last: &Entry, own: &Entry, others: 
         let (Some(whole), Some(part)) = (writer.view(&merged, &version), writer.view(&rest, &version)) else {
             continue;
         };
-        rest = without_unowned(&whole, &part, &kept);
+        let root = Place::root(whole.schema);
+        let mut unowned = if version == last.api_version {
+            all.clone()
+        } else {
+            with_structs(root, applied(root, &whole.object))
+        };
+        unowned.subtract(&with_structs(root, applied(root, &part.object)));
+        unowned.subtract(&with_structs(root, kept));
+        let mut with_owned = whole.object.clone().into_owned();
+        remove(root, &mut with_owned, &unowned);
+        rest = with_owned;
     }
 
     let Some(rest) = writer.view(&rest, &last.api_version) else { return merged };
-    let mut gone = with_structs(root, &applied(root, &seen.object));
-    gone.subtract(&with_structs(root, &applied(root, &rest.object)));
+    let mut gone = all;
+    gone.subtract(&with_structs(root, applied(root, &rest.object)));
     let gone = gone.intersection(&said);
     let mut pruned = seen.object.clone().into_owned();
     remove(root, &mut pruned, &gone);
-    match writer.view(&pruned, writer.api_version) {
-        Some(view) => view.object.clone().into_owned(),
-        None => pruned,
+    match writer.view(&pruned, writer.api_version).map(|view| view.object) {
+        Some(Cow::Owned(converted)) => converted,
+        _ => pruned,
     }
-}
-
-/// The whole without what is neither in the part nor owned.
-fn without_unowned(whole: &View<'_>, part: &View<'_>, owned: &FieldSet) -> Value {
-    let root = Place::root(whole.schema);
-    let mut unowned = with_structs(root, &applied(root, &whole.object));
-    unowned.subtract(&with_structs(root, &applied(root, &part.object)));
-    unowned.subtract(&with_structs(root, owned));
-    let mut object = whole.object.clone().into_owned();
-    remove(root, &mut object, &unowned);
-    object
 }
 
 fn versions_of(own: &Entry, others: &[Entry], first: &SmolStr) -> Vec<SmolStr> {

@@ -32,15 +32,19 @@ pub(super) fn merge(here: Place<'_>, live: Value, applied: &Value) -> Value {
     }
 }
 
-fn merge_members(here: Place<'_>, live: Object, applied: &Object) -> Object {
-    let changes: Vec<(SmolStr, &Value)> = applied.iter().map(|(name, value)| (name.clone(), value)).collect();
-    let merged = live.merge_with(changes, |name, live, applied| {
-        Ok::<_, std::convert::Infallible>(Some(match live {
-            Some(live) => merge(here.member(name), live, applied),
-            None => applied.clone(),
-        }))
-    });
-    let Ok(merged) = merged;
+fn merge_members(here: Place<'_>, mut live: Object, applied: &Object) -> Object {
+    let mut missing: Vec<(SmolStr, &Value)> = Vec::new();
+    for (name, applied) in applied.iter() {
+        match live.get_mut(name) {
+            Some(live) => *live = merge(here.member(name), std::mem::take(live), applied),
+            None => missing.push((name.clone(), applied)),
+        }
+    }
+    if missing.is_empty() {
+        return live;
+    }
+    let put = |_: &SmolStr, _, applied: &Value| Ok::<_, std::convert::Infallible>(Some(applied.clone()));
+    let Ok(merged) = live.merge_with(missing, put);
     merged
 }
 

@@ -115,7 +115,9 @@ impl Untracked {
             "selfLink",
             "uid",
         ];
-        let metadata: Vec<[&str; 2]> = METADATA.iter().map(|field| ["metadata", *field]).collect();
+        // An endpoint may ignore all of the metadata; otherwise these parts of it.
+        let parts: &[&str] = if reset.contains(&&["metadata"][..]) { &[] } else { &METADATA };
+        let metadata: Vec<[&str; 2]> = parts.iter().map(|field| ["metadata", *field]).collect();
         let always = [&["apiVersion"][..], &["kind"], &["metadata"]];
         let own = metadata.iter().map(|path| &path[..]).chain(always);
         let reset = reset.iter().copied();

@@ -128,9 +128,12 @@ pub(super) fn canonical(text: &SmolStr) -> Result<SmolStr, StepError> {
     }
 }
 
+/// How the step to a member begins.
+pub(super) const FIELD: &str = "f:";
+
 pub(super) fn write_field(name: &str) -> SmolStr {
     let mut out = SmolStrBuilder::new();
-    out.push_str("f:");
+    out.push_str(FIELD);
     out.push_str(name);
     out.finish()
 }

@@ -48,6 +48,10 @@ impl FieldSet {
         FieldSet { tree }
     }
 
+    pub(super) fn into_tree(self) -> Object {
+        self.tree
+    }
+
     pub(super) fn tree(&self) -> &Object {
         &self.tree
     }

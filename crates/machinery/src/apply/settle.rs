@@ -5,9 +5,9 @@
 
 use polder_model::{Object, SmolStr, Value};
 
-use super::path::Step;
+use super::path::FIELD;
 use super::place::{LeafKind, Place, Shape};
-use super::set::{FieldSet, below, children, is_member, place};
+use super::set::{FieldSet, below, children, is_member, member_with, place};
 
 /// The set as the schema has it now; `None` when it is as it should be, which it nearly always is.
 pub(super) fn settled(root: Place<'_>, set: &FieldSet) -> Option<FieldSet> {
@@ -16,16 +16,15 @@ pub(super) fn settled(root: Place<'_>, set: &FieldSet) -> Option<FieldSet> {
 
 fn settled_below(here: Place<'_>, tree: &Object) -> Option<Object> {
     let mut changed: Vec<(SmolStr, Value)> = Vec::new();
-    for (text, node) in children(tree) {
-        let Ok(step) = Step::parse(text) else { continue };
-        let (Some(there), node) = (leads_to(here, &step), below(node)) else { continue };
+    for (step, node) in children(tree) {
+        let (Some(there), node) = (leads_to(here, step), below(node)) else { continue };
         if children(node).next().is_none() {
             continue;
         }
         if is_owned_as_one(there) {
-            changed.push((text.clone(), Value::Object(Object::new())));
+            changed.push((step.clone(), Value::Object(Object::new())));
         } else if let Some(new) = settled_below(there, node) {
-            changed.extend(place(is_member(node), new).map(|node| (text.clone(), node)));
+            changed.extend(place(is_member(node), new).map(|node| (step.clone(), node)));
         }
     }
     if changed.is_empty() {
@@ -37,33 +36,38 @@ fn settled_below(here: Place<'_>, tree: &Object) -> Option<Object> {
 }
 
 /// The set with all structs that hold something of it: to remove what is only there because of it.
-pub(super) fn with_structs(root: Place<'_>, set: &FieldSet) -> FieldSet {
-    FieldSet::from_tree(with_structs_below(Some(root), set.tree()))
+pub(super) fn with_structs(root: Place<'_>, set: FieldSet) -> FieldSet {
+    let mut tree = set.into_tree();
+    add_structs(Some(root), &mut tree);
+    FieldSet::from_tree(tree)
 }
 
-fn with_structs_below(here: Option<Place<'_>>, tree: &Object) -> Object {
-    children(tree)
-        .filter_map(|(text, node)| {
-            let node = below(node);
-            let step = Step::parse(text).ok()?;
-            let named = match (&step, here) {
-                (Step::Field(name), Some(here)) => here.named(name).is_some(),
-                _ => false,
-            };
-            let there = here.and_then(|here| leads_to(here, &step));
-            Some((text.clone(), place(named || is_member(node), with_structs_below(there, node))?))
-        })
-        .collect()
+fn add_structs(here: Option<Place<'_>>, tree: &mut Object) {
+    for (step, node) in tree.iter_mut() {
+        let Value::Object(node) = node else { continue };
+        // What is a field without others below it needs no mark.
+        if node.is_empty() {
+            continue;
+        }
+        add_structs(here.and_then(|here| leads_to(here, step)), node);
+        let is_struct = match (step.strip_prefix(FIELD), here) {
+            (Some(name), Some(here)) => here.named(name).is_some(),
+            _ => false,
+        };
+        if is_struct && !is_member(node) {
+            *node = member_with(std::mem::take(node));
+        }
+    }
 }
 
-fn leads_to<'a>(here: Place<'a>, step: &Step<'_>) -> Option<Place<'a>> {
-    match step {
-        Step::Field(name) => here.named(name).or_else(|| here.unnamed()),
-        Step::Keys(_) | Step::Item(_) => match here.shape(&Value::Array(Vec::new())) {
-            Shape::List(items) => Some(items.element),
-            _ => None,
-        },
-        Step::Index(_) => None,
+/// Where a step leads. Only its kind counts, so it is not taken apart.
+fn leads_to<'a>(here: Place<'a>, step: &str) -> Option<Place<'a>> {
+    if let Some(name) = step.strip_prefix(FIELD) {
+        return here.named(name).or_else(|| here.unnamed());
+    }
+    match here.shape(&Value::Array(Vec::new())) {
+        Shape::List(items) if !step.starts_with("i:") => Some(items.element),
+        _ => None,
     }
 }
 

@@ -84,7 +84,13 @@ pub(super) fn version_problems(
     }
     if versions.iter().filter(is_storage).count() != 1 {
         let detail = "must have exactly one version marked as storage version";
-        problems.push(FieldError::invalid(at_versions, outline(versions), detail));
+        let shown = if spec.get("versions").is_some() { outline(versions) } else { Value::Null };
+        problems.push(FieldError::invalid(at_versions, shown, detail));
+    }
+    // The inner form has the first version's name a second time.
+    let first = versions.first().and_then(|version| version.str_at(&["name"])).unwrap_or_default();
+    if let Some(problem) = names::dns_1035_label_problem(first).filter(|_| !first.is_empty()) {
+        problems.push(FieldError::invalid(path.member("version"), first, problem));
     }
     shared
 }
@@ -240,21 +246,12 @@ fn scale_problems(version: &Value, path: &FieldPath<'_>, problems: &mut Vec<Fiel
             "" if is_required => problems.push(FieldError::required(at, "")),
             "" => {}
             text if !text.starts_with('.') => problems.push(not_simple(at, text)),
-            text if !is_dotted(text) => {
-                let value = shown(&Value::from(text));
-                problems.push(FieldError::invalid(at, value, "must be a json path in the dot notation"));
-            }
             text if !prefixes.iter().any(|prefix| text.starts_with(prefix)) => {
-                problems.push(FieldError::invalid(at, text, detail));
+                problems.push(FieldError::invalid(at, shown(&Value::from(text)), detail));
             }
             _ => {}
         }
     }
-}
-
-/// `.spec.replicas`: member names and dots only.
-fn is_dotted(path: &str) -> bool {
-    path[1..].split('.').all(|step| !step.is_empty() && !step.contains(['[', ']', '*', '\'', '"', '@', '?']))
 }
 
 fn not_simple(path: FieldPath<'_>, text: &str) -> FieldError {

@@ -9,8 +9,8 @@ mod strategic;
 
 pub use json_patch::{apply_json_patch, json_patch_unknown_fields};
 pub use merge_patch::apply_merge_patch;
-pub use strategic::apply_strategic_merge_patch;
 pub(crate) use strategic::go_text::GoText;
+pub use strategic::{apply_strategic_merge_patch, strategic_patch_text};
 
 use polder_model::Value;
 

@@ -21,6 +21,11 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const SET_ORDER: &str = "$setElementOrder";
 const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList";
 
+/// A strategic merge patch as errors show it: `map[data:map[a:1]]`.
+pub fn strategic_patch_text(patch: &Value) -> String {
+    GoText::value(patch).to_string()
+}
+
 /// Merges `patch` into `doc`, an object of the kind `schema` describes.
 pub fn apply_strategic_merge_patch(
     doc: Value,

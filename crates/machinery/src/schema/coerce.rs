@@ -104,7 +104,8 @@ fn coerce_members(
             }
             let result =
                 coerce_at(member, value, Some(&Place { parent: place, owner: node.get(), field: key }));
-            if result.is_ok() && value.is_null() {
+            let nothing = || is_nothing(member.get(), value) && !node.get().required.contains(key);
+            if result.is_ok() && (value.is_null() || nothing()) {
                 return false;
             }
             result
@@ -121,6 +122,16 @@ fn coerce_members(
         true
     });
     failure.map_or(Ok(()), Err)
+}
+
+/// An empty list or map, which Go writes only where it must: writing one where there is none changes nothing. A
+/// struct without members is something.
+fn is_nothing(node: &Node, value: &Value) -> bool {
+    match (node.kind, value) {
+        (Kind::Array, Value::Array(items)) => items.is_empty(),
+        (Kind::Object, Value::Object(members)) => members.is_empty() && node.additional.is_some(),
+        _ => false,
+    }
 }
 
 /// The integer when it fits; whole floats count.
@@ -288,6 +299,7 @@ mod tests {
         );
         check(r#"{"time":"0001-01-01T00:00:00Z"}"#, Ok("{}"));
         check(r#"{"data":"YWJj\nZA=="}"#, Ok(r#"{"data":"YWJjZA=="}"#));
+        check(r#"{"args":[],"labels":{},"any":{},"unknown":[]}"#, Ok(r#"{"any":{},"unknown":[]}"#));
     }
 
     #[test]

@@ -18,8 +18,17 @@ pub struct DefaultsTooLarge;
 
 /// Completes a custom resource: drops `null` where there may be none, then fills in defaults.
 pub fn apply_defaults(node: NodeRef<'_>, value: &mut Value) -> Result<(), DefaultsTooLarge> {
+    apply_defaults_within(node, value, ADDED_MAX)
+}
+
+/// The same for somebody who has less room. What fits is filled in before the error comes.
+pub(super) fn apply_defaults_within(
+    node: NodeRef<'_>,
+    value: &mut Value,
+    mut room: usize,
+) -> Result<(), DefaultsTooLarge> {
     prune_nulls(node, value);
-    fill(node, value, Empty::IsAValue, &mut ADDED_MAX.clone())
+    fill(node, value, Empty::IsAValue, &mut room)
 }
 
 /// Fills in defaults only: for built-in kinds after coercion, where an empty text is as good as none.

@@ -15,7 +15,9 @@ pub(crate) mod go_text;
 pub mod openapi;
 pub mod pattern;
 pub mod prune;
+pub mod reading;
 pub mod required;
+pub mod rules;
 pub(crate) mod simple_path;
 pub mod structural;
 pub mod table;
@@ -41,7 +43,8 @@ impl Schema {
 
     /// About how much memory the whole arena takes.
     pub fn bytes(&self) -> usize {
-        self.arena.pattern_bytes + self.arena.nodes.iter().map(Node::bytes).sum::<usize>()
+        let rules = self.arena.rules.as_ref().map_or(0, |rules| rules.bytes());
+        self.arena.pattern_bytes + rules + self.arena.nodes.iter().map(Node::bytes).sum::<usize>()
     }
 }
 
@@ -51,6 +54,8 @@ pub struct Arena {
     pub nodes: Vec<Node>,
     /// What compiled patterns may take.
     pub pattern_bytes: usize,
+    /// Its validation rules, compiled.
+    pub rules: Option<Arc<rules::Rules>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -239,7 +244,7 @@ pub struct Checks {
     pub not: Option<NodeId>,
     /// No member beyond the named ones: `additionalProperties: false`.
     pub no_additional: bool,
-    /// `x-kubernetes-validations` as written; the CEL evaluator of a later issue compiles them.
+    /// `x-kubernetes-validations` as written; compiled, they are in [`Arena::rules`].
     pub rules: Vec<Value>,
 }
 

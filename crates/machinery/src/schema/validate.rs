@@ -9,14 +9,17 @@ mod members;
 mod messages;
 mod scalars;
 mod shown;
+mod since;
 #[cfg(test)]
 mod tests;
 
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::{NodeRef, embedded, formats, unique};
+use super::{NodeRef, embedded, formats, rules, unique};
 use scalars::{type_text, wrong_type};
 pub(crate) use shown::shown;
+use since::Before;
+pub use since::{validate_status, validate_update};
 
 /// More errors than this are not reported.
 pub(crate) const ERRORS_MAX: usize = 100;
@@ -24,11 +27,12 @@ pub(crate) const ERRORS_MAX: usize = 100;
 /// How many schema nodes, enumerated values and the like one validation may look at.
 const STEPS_MAX: u64 = 10_000_000;
 
-/// Checks a custom resource: schema, embedded resources, uniqueness in lists.
+/// Checks a new custom resource: schema, embedded resources, uniqueness in lists.
 pub fn validate(node: NodeRef<'_>, value: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     Validator::new(path).validate(node, value, errors);
     embedded::validate_embedded(node, value, path, errors);
     unique::validate_lists(node, value, path, errors);
+    rules::validate_rules(node, value, None, errors);
 }
 
 /// One validation, or several that share their limits.
@@ -84,7 +88,17 @@ impl Validator {
 
     /// Checks only the schema itself.
     pub(crate) fn validate(&mut self, node: NodeRef<'_>, value: &Value, errors: &mut Vec<FieldError>) {
-        let outcome = self.check(node, value, &FieldPath::ROOT);
+        self.validate_since(node, value, None, errors);
+    }
+
+    fn validate_since(
+        &mut self,
+        node: NodeRef<'_>,
+        value: &Value,
+        old: Option<Before<'_>>,
+        errors: &mut Vec<FieldError>,
+    ) {
+        let outcome = self.check(node, value, old, &FieldPath::ROOT);
         let more = outcome.errors.len() > ERRORS_MAX.saturating_sub(errors.len());
         errors.extend(outcome.errors.into_iter().take(ERRORS_MAX.saturating_sub(errors.len())));
         if more {
@@ -105,7 +119,29 @@ impl Validator {
         !self.exhausted
     }
 
-    fn check(&mut self, node: NodeRef<'_>, value: &Value, name: &FieldPath<'_>) -> Outcome {
+    /// Checks one place. Only what is wrong is compared with what was there.
+    fn check(
+        &mut self,
+        node: NodeRef<'_>,
+        value: &Value,
+        old: Option<Before<'_>>,
+        name: &FieldPath<'_>,
+    ) -> Outcome {
+        let mut outcome = self.check_anew(node, value, old, name);
+        if !outcome.is_valid() && old.is_some_and(|old| old.value == value) {
+            outcome.errors.clear();
+        }
+        outcome
+    }
+
+    /// The same, but only what stands below this place is excused.
+    fn check_anew(
+        &mut self,
+        node: NodeRef<'_>,
+        value: &Value,
+        old: Option<Before<'_>>,
+        name: &FieldPath<'_>,
+    ) -> Outcome {
         let mut outcome = Outcome::default();
         let own = node.get();
         let checks = own.checks.as_deref();
@@ -127,7 +163,7 @@ impl Validator {
         }
         outcome.matches += 2;
         if let Some(checks) = checks {
-            self.check_combined(node, checks, value, name, &mut outcome);
+            self.check_combined(node, checks, value, old, name, &mut outcome);
         }
         match value {
             Value::String(text) => {
@@ -152,7 +188,7 @@ impl Validator {
             }
             Value::Array(items) => {
                 outcome.matches += 2;
-                self.check_items(node, items, name, &mut outcome);
+                self.check_items(node, items, old, name, &mut outcome);
             }
             _ => {}
         }
@@ -160,7 +196,7 @@ impl Validator {
         self.check_allowed(own, value, name, &mut outcome);
         if let Value::Object(object) = value {
             outcome.matches += 1;
-            self.check_members(node, object, name, &mut outcome);
+            self.check_members(node, object, old, name, &mut outcome);
         }
         outcome.matches += 1;
         outcome

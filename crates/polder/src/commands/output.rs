@@ -15,6 +15,11 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// So many planes, in words.
+pub(crate) fn planes(count: usize) -> String {
+    if count == 1 { "1 plane".into() } else { format!("{count} planes") }
+}
+
 pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&(serde_json::to_string_pretty(value)? + "\n"))
 }

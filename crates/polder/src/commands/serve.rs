@@ -53,14 +53,22 @@ impl Serve {
         };
         // Listen first: a port in use is the cheapest thing to find out.
         let server = Server::bind(self.listen).await?;
+        let address = server.address();
         let url = match &configuration.external_url {
             Some(url) => url.trim_end_matches('/').to_string(),
             None => format!("https://{}", server.address()),
         };
+        if self.data_dir.join("pki").exists() && !self.data_dir.join("store").exists() {
+            tracing::warn!("{} has certificates but no store: a new one is made", self.data_dir.display());
+        }
         let store = self.open_store(&configuration)?;
         let pki = Pki::open(&self.data_dir.join("pki"), &hosts(&configuration, &url, &server))?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
-        pki::write_private(&kubeconfig, &pki.admin_kubeconfig(&url)?)?;
+        let text = pki.admin_kubeconfig(&url)?;
+        // On a full disk the server still starts.
+        if std::fs::read_to_string(&kubeconfig).ok().as_ref() != Some(&text) {
+            pki::write_private(&kubeconfig, &text)?;
+        }
         let tokens = match &configuration.token_file {
             Some(path) => {
                 let text = std::fs::read_to_string(path)
@@ -85,13 +93,14 @@ impl Serve {
         let running = server.run(state, stop.clone());
         let mut out = std::io::stdout();
         let milliseconds = started.elapsed().as_millis();
-        let planes = match store.planes_len() - 1 {
-            1 => "1 plane".to_string(),
-            count => format!("{count} planes"),
+        let planes = super::output::planes(store.planes_len() - 1);
+        let place = match &configuration.external_url {
+            Some(_) => format!(" (listening on {address})"),
+            None => String::new(),
         };
         writeln!(
             out,
-            "polder: ready at {url} after {milliseconds} ms, {planes}, kubeconfig {}",
+            "polder: ready at {url}{place} after {milliseconds} ms, {planes}, kubeconfig {}",
             kubeconfig.display()
         )?;
         out.flush()?;
@@ -103,7 +112,8 @@ impl Serve {
         let (outcome, ()) = tokio::join!(running, signalled);
         store.close();
         tracing::info!("stopped");
-        Ok(outcome?)
+        outcome?;
+        Ok(())
     }
 
     fn open_store(&self, configuration: &Configuration) -> anyhow::Result<Arc<Store>> {

@@ -120,3 +120,66 @@ fn deletion() {
     acme.post(CRDS, &widget()).expect(201);
     assert_eq!(acme.get(WIDGETS).expect(200).json()["items"], json!([]));
 }
+
+/// Objects from before a definition changed look like today's in every form, also after a crash.
+#[test]
+fn old_objects_look_like_new_ones() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    acme.post(CRDS, &widget()).expect(201);
+    acme.post(WIDGETS, &red("a")).expect(201);
+    let mut changed = widget()["spec"]["versions"].clone();
+    changed[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"] = json!({
+        "color": {"type": "string", "enum": ["red", "blue"]}, "shape": {"type": "string", "default": "round"}});
+    changed[0]["subresources"] = json!({});
+    changed[0]["additionalPrinterColumns"] =
+        json!([{"name": "Shape", "type": "string", "jsonPath": ".spec.shape"}]);
+    let mut watch = acme.watch(&format!("{WIDGETS}?watch=1"));
+    assert_eq!(watch.must()["object"]["spec"], json!({"color": "red", "size": 1}));
+    let path = format!("{CRDS}/widgets.shop.example");
+    acme.patch(&path, "merge", &json!({"spec": {"versions": changed}})).expect(200);
+    assert!(watch.next_event().is_ok_and(|event| event.is_none()), "the watch ends");
+
+    let spec = json!({"color": "red", "shape": "round"});
+    let polder = {
+        let look = |polder: &Polder| {
+            let acme = polder.admin.in_plane("acme");
+            assert_eq!(acme.get(&format!("{WIDGETS}/a")).expect(200).json()["spec"], spec);
+            assert_eq!(acme.get(WIDGETS).expect(200).json()["items"][0]["spec"], spec);
+            assert_eq!(acme.watch(&format!("{WIDGETS}?watch=1")).must()["object"]["spec"], spec);
+            let table = acme.with_header("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1");
+            let table = table.get(WIDGETS).expect(200).json();
+            assert_eq!(table["rows"][0]["cells"], json!(["a", "round"]));
+            let column = "Custom resource definition column (in JSONPath format): .spec.shape";
+            assert_eq!(table["columnDefinitions"][1]["description"], column);
+        };
+        look(&polder);
+        let polder = Polder::start_in(polder.kill(), "");
+        look(&polder);
+        polder
+    };
+    // There is no such part of it any more.
+    let missing = polder.admin.in_plane("acme").get(&format!("{WIDGETS}/a/status")).expect(404).json();
+    assert_eq!(missing["message"], r#"widgets.shop.example "a" not found"#);
+}
+
+/// While a definition waits for its objects, discovery offers nothing that makes or changes them.
+#[test]
+fn what_goes_is_not_offered() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    acme.post(CRDS, &widget()).expect(201);
+    let mut held = red("a");
+    held["metadata"]["finalizers"] = json!(["shop.example/hold"]);
+    acme.post(WIDGETS, &held).expect(201);
+    let table = acme.clone().with_header("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1");
+    let scale = table.get(&format!("{WIDGETS}/a/scale")).expect(200).json();
+    assert_eq!(scale["rows"][0]["cells"].as_array().unwrap()[..3], [json!("a"), json!(1), json!(0)]);
+    let verbs = || acme.get("/apis/shop.example/v1").expect(200).json()["resources"][0]["verbs"].clone();
+    assert_eq!(verbs().as_array().unwrap().len(), 8);
+    acme.delete(&format!("{CRDS}/widgets.shop.example")).expect(200);
+    assert_eq!(verbs(), json!(["delete", "deletecollection", "get", "list", "watch"]));
+    acme.post(WIDGETS, &red("b")).expect(403);
+    let free = json!({"metadata": {"finalizers": null}});
+    acme.patch(&format!("{WIDGETS}/a"), "merge", &free).expect(200);
+}

@@ -68,6 +68,143 @@ fn texts() {
     assert_eq!(status["details"]["causes"][0]["field"], "metadata.name");
 }
 
+/// Requests that ask for too much, or for what is not there, and what each is told.
+#[test]
+fn refusals() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    acme.post(MAPS, &json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).expect(201);
+    let map = &format!("{MAPS}/a");
+    let method = "the server does not allow this method on the requested resource";
+    let unnamed = "the name of the object (a based on URL) was undeterminable: name must be provided";
+    let version = |text: &str, why: &str| {
+        format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {why}")
+    };
+    let (bad, far) = (version("x", "invalid syntax"), version("18446744073709551616", "value out of range"));
+    let label = |label: &str| {
+        format!("{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+    };
+    let options = "ListOptions.meta.k8s.io \"\" is invalid: ";
+    let delete = "DeleteOptions.meta.k8s.io \"\" is invalid: ";
+    let rows = [
+        // Only reads are for all namespaces at once.
+        ("DELETE", "/api/v1/configmaps", "", 405, method.into()),
+        ("POST", "/api/v1/configmaps", r#"{"metadata":{"name":"b"}}"#, 405, method.into()),
+        ("POST", "/api/v1/watch/namespaces/default/configmaps", r#"{"metadata":{"name":"b"}}"#, 405, method.into()),
+        ("PUT", map, "{}", 400, unnamed.into()),
+        ("PUT", map, r#"{"metadata":{"generateName":"a"}}"#, 400, unnamed.into()),
+        ("PATCH", map, r#"{"metadata":{"name":null}}"#, 400, unnamed.into()),
+        ("PUT", map, r#"{"metadata":{"name":"a","deletionGracePeriodSeconds":5}}"#, 422,
+            "ConfigMap \"a\" is invalid: metadata.deletionGracePeriodSeconds: Invalid value: 5: field is immutable".into()),
+        ("PATCH", map, r#"{"metadata":{"deletionTimestamp":"2020-01-01T00:00:00Z"}}"#, 422,
+            "ConfigMap \"a\" is invalid: metadata.deletionTimestamp: Invalid value: \"2020-01-01T00:00:00Z\": field is immutable".into()),
+        ("GET", &format!("{map}?resourceVersion=x"), "", 500, bad.clone()),
+        ("GET", &format!("{MAPS}?watch=1&resourceVersion=x"), "", 500, bad.clone()),
+        ("GET", &format!("{MAPS}?resourceVersion=x"), "", 400, format!("invalid resource version: {bad}")),
+        ("GET", &format!("{MAPS}?resourceVersion=18446744073709551616"), "", 400, format!("invalid resource version: {far}")),
+        ("GET", &format!("{MAPS}?limit="), "", 400, "strconv.ParseInt: parsing \"\": invalid syntax".into()),
+        ("GET", &format!("{MAPS}?timeoutSeconds=x"), "", 400, "strconv.ParseInt: parsing \"x\": invalid syntax".into()),
+        ("GET", &format!("{MAPS}?limit=9223372036854775808"), "", 400, "strconv.ParseInt: parsing \"9223372036854775808\": value out of range".into()),
+        ("GET", &format!("{MAPS}?continue=!"), "", 400, "invalid continue token: continue key is not valid: illegal base64 data at input byte 0".into()),
+        ("GET", &format!("{MAPS}?sendInitialEvents=1&resourceVersionMatch=NotOlderThan"), "", 422,
+            format!("{options}[resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided, sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list]")),
+        ("GET", &format!("{MAPS}?watch=1&resourceVersionMatch=Exact"), "", 422,
+            format!("{options}[resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided, resourceVersionMatch: Unsupported value: \"Exact\": supported values: \"NotOlderThan\"]")),
+        ("GET", &format!("{MAPS}?watch=1&continue=x"), "", 422, format!("{options}resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided")),
+        ("GET", &format!("{MAPS}?fieldSelector=spec.x%3D1"), "", 400, label("spec.x")),
+        ("GET", "/apis/batch/v1/jobs?fieldSelector=spec.x%3D1", "", 400, "field label \"spec.x\" not supported for Job".into()),
+        ("GET", "/api/v1/pods?fieldSelector=spec.x%3D1", "", 400, "field label not supported: spec.x".into()),
+        ("GET", "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=a%3D1", "", 400, "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: a".into()),
+        ("POST", &format!("{MAPS}?dryRun=Some"), r#"{"metadata":{"name":"b"}}"#, 422, "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: supported values: \"All\"".into()),
+        ("POST", &format!("{MAPS}?fieldManager=a%0a"), r#"{"metadata":{"name":"b"}}"#, 422, "CreateOptions.meta.k8s.io \"\" is invalid: fieldManager: Invalid value: \"a\\n\": invalid character U+000A (at position 1)".into()),
+        ("DELETE", &format!("{map}?dryRun="), "", 422, format!("{delete}dryRun: Unsupported value: [\"\"]: supported values: \"All\"")),
+        ("DELETE", &format!("{map}?propagationPolicy="), "", 422, format!("{delete}propagationPolicy: Unsupported value: \"\": supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"")),
+        ("DELETE", &format!("{map}?gracePeriodSeconds=x"), "", 400, "strconv.ParseInt: parsing \"x\": invalid syntax".into()),
+        ("DELETE", map, r#"{"gracePeriodSeconds":"5"}"#, 400, "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64".into()),
+        ("DELETE", map, r#"{"dryRun":"All"}"#, 400, "json: cannot unmarshal string into Go struct field DeleteOptions.dryRun of type []string".into()),
+        ("DELETE", map, r#"{"preconditions":{"uid":5}}"#, 400, "json: cannot unmarshal number into Go struct field Preconditions.preconditions.uid of type types.UID".into()),
+    ];
+    for (verb, path, body, code, message) in rows {
+        let media = if verb == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let reply = acme.must(verb, path, &[("Content-Type", media)], body.as_bytes());
+        let found = (reply.code, reply.json()["message"].as_str().unwrap_or_default().to_string());
+        assert_eq!(found, (code, message), "{verb} {path} {body}");
+    }
+    acme.get(map).expect(200);
+    // What looks odd and is fine.
+    for path in [
+        "?watch=False",
+        "/a?watch=true",
+        "?resourceVersion=0&watch=FALSE",
+        "?fieldSelector=metadata.namespace%3Ddefault",
+    ] {
+        acme.get(&format!("{MAPS}{path}")).expect(200).json();
+    }
+    acme.get("/api/v1/persistentvolumes?fieldSelector=metadata.namespace%3Dx").expect(200);
+    let send = |media, body: &str| {
+        acme.must("POST", &format!("{MAPS}?dryRun=All"), &[("Content-Type", media)], body.as_bytes())
+    };
+    send("Application/JSON", r#"{"metadata":{"name":"b"}}"#).expect(201);
+    let first =
+        send("application/yaml", "metadata: {name: b}\n---\nmetadata: {name: c}\n").expect(201).json();
+    assert_eq!(first["metadata"]["name"], "b");
+}
+
+/// Patches whose result is no object of the kind, and those that only look so.
+#[test]
+fn patched_kinds() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    acme.post(MAPS, &json!({"metadata": {"name": "a", "labels": {"x": "y"}}, "data": {"k": "v"}}))
+        .expect(201);
+    let path = format!("{MAPS}/a?dryRun=All");
+    for (kind, patch, problem) in [
+        (
+            "merge",
+            json!({"kind": "Secret"}),
+            "the kind in the patched object (Secret) does not match that of the object (ConfigMap)",
+        ),
+        (
+            "merge",
+            json!({"data": {"k": 1}}),
+            "json: cannot unmarshal number into Go struct field ConfigMap.data of type string",
+        ),
+        (
+            "strategic-merge",
+            json!({"data": {"k": 1}}),
+            "\"map[data:map[k:1]]\": json: cannot unmarshal number into Go struct field ConfigMap.data of type string",
+        ),
+        (
+            "merge",
+            json!({"metadata": []}),
+            "json: cannot unmarshal array into Go struct field ConfigMap.metadata of type v1.ObjectMeta",
+        ),
+    ] {
+        let refused = acme.patch(&path, kind, &patch).expect(422).json();
+        let message = refused["message"].as_str().unwrap();
+        assert!(
+            message.starts_with(" \"\" is invalid: patch: Invalid value: ") && message.ends_with(problem),
+            "{message}"
+        );
+        assert_eq!(refused["details"]["causes"][0]["field"], "patch");
+    }
+    for (kind, patch) in [
+        ("merge", json!({"kind": null})),
+        ("merge", json!({"metadata": {"namespace": null}})),
+        ("strategic-merge", json!({"kind": "Secret", "apiVersion": "v2"})),
+    ] {
+        let same = acme.patch(&path, kind, &patch).expect(200).json();
+        assert_eq!((&same["kind"], &same["metadata"]["namespace"]), (&json!("ConfigMap"), &json!("default")));
+    }
+    // Empty lists and maps are nothing, and writing nothing changes nothing.
+    let made = acme.get(&format!("{MAPS}/a")).json();
+    let empty = json!({"metadata": {"annotations": {}, "finalizers": []}, "binaryData": {}});
+    let same = acme.patch(&format!("{MAPS}/a"), "merge", &empty).expect(200).json();
+    assert_eq!(same, made);
+    let bare = acme.patch(&path, "merge", &json!({"metadata": {"labels": {"x": null}}})).expect(200).json();
+    assert!(bare["metadata"].get("labels").is_none(), "{bare:?}");
+}
+
 /// Bodies that are no JSON, of an unknown type, or too large.
 #[test]
 fn bodies() {

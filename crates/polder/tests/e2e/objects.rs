@@ -228,6 +228,12 @@ fn finalizers() {
     let set =
         |finalizers: Value| acme.patch(&path, "merge", &json!({"metadata": {"finalizers": finalizers}}));
     set(json!(["example.com/one", "example.com/three"])).expect(422);
+    let end = |field: &str, value: Value| acme.patch(&path, "merge", &json!({"metadata": {field: value}}));
+    let kept = end("deletionTimestamp", json!("2020-01-01T00:00:00Z")).expect(200).json();
+    assert_eq!(kept["metadata"]["deletionTimestamp"], dying["metadata"]["deletionTimestamp"]);
+    // The end stays as it was, but whoever set it owns it now: as upstream has it, that is a change.
+    assert_eq!(watch.next_name(), "MODIFIED a");
+    end("deletionGracePeriodSeconds", json!(3)).expect(422);
     set(json!(["example.com/two"])).expect(200);
     acme.get(&path).expect(200);
     set(Value::Null).expect(200);
@@ -297,4 +303,135 @@ fn eventually(what: &str, condition: impl Fn() -> bool) {
         assert!(started.elapsed().as_secs() < 20, "not in time: {what}");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
+}
+
+/// Bindings and evictions: dry runs leave the pod alone, budgets have a say, names must agree.
+#[test]
+fn pods_are_bound_and_evicted() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({
+        "metadata": {"name": "p", "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    acme.post(pods, &pod).expect(201);
+    let path = format!("{pods}/p");
+    let bind = |suffix: &str, body: &Value| acme.post(&format!("{path}/binding{suffix}"), body);
+    let node = json!({"kind": "Node", "name": "n1"});
+    let binding = json!({"metadata": {"name": "p", "labels": {"zone": "z"}}, "target": node});
+    bind("?dryRun=All", &binding).expect(201);
+    assert!(acme.get(&path).json()["spec"].get("nodeName").is_none());
+    bind("", &json!({"metadata": {"name": "q"}, "target": node})).expect(400);
+    bind("", &json!({"metadata": {"name": "p"}, "target": {"kind": "Pod", "name": "n1"}})).expect(500);
+    for (labels, code) in
+        [(json!({"n": 5}), 400), (json!({"x": {"y": 1}}), 400), (json!({"bad key!": "v"}), 422)]
+    {
+        bind("", &json!({"metadata": {"name": "p", "labels": labels}, "target": node})).expect(code);
+    }
+    let collection = "/api/v1/namespaces/default/bindings";
+    acme.post(&format!("{collection}?dryRun=All"), &binding).expect(201);
+    acme.post(collection, &json!({"metadata": {"name": "missing"}, "target": node})).expect(404);
+    assert_eq!(acme.post(collection, &binding).expect(201).json()["status"], "Success");
+    let bound = acme.get(&path).json();
+    assert_eq!(
+        (&bound["spec"]["nodeName"], &bound["metadata"]["labels"]["zone"]),
+        (&json!("n1"), &json!("z"))
+    );
+    bind("", &binding).expect(409);
+
+    let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    acme.patch(&format!("{path}/status"), "merge", &status).expect(200);
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let budget = json!({
+        "metadata": {"name": "b"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    });
+    acme.post(budgets, &budget).expect(201);
+    let evict = |suffix: &str, body: &Value| acme.post(&format!("{path}/eviction{suffix}"), body);
+    let eviction = json!({"metadata": {"name": "p"}});
+    let waiting = evict("", &eviction).expect(429);
+    assert_eq!(waiting.header("retry-after"), Some("10"), "nobody has looked at the budget yet");
+    let observed = |allowed: u64| {
+        let status = json!({
+            "observedGeneration": 1, "desiredHealthy": 1, "currentHealthy": (allowed + 1),
+            "disruptionsAllowed": allowed, "expectedPods": 2,
+        });
+        acme.patch(&format!("{budgets}/b/status"), "merge", &json!({"status": status})).expect(200);
+    };
+    observed(0);
+    let refused = evict("", &eviction).expect(429).json();
+    assert_eq!(refused["reason"], "TooManyRequests");
+    assert_eq!(
+        refused["details"]["causes"][0],
+        json!({
+            "reason": "DisruptionBudget",
+            "message": "The disruption budget b needs 1 healthy pods and has 1 currently",
+        })
+    );
+    observed(1);
+    evict("", &json!({"metadata": {"name": "q"}})).expect(400);
+    evict("", &json!({"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"uid": "x"}}}))
+        .expect(409);
+    // Budgets that nobody could honestly need are not looked through.
+    let values: Vec<String> = (0..100_000).map(|value| format!("v{value}")).collect();
+    let long = json!({"matchExpressions": [{"key": "a", "operator": "In", "values": values}]});
+    for name in ["l1", "l2", "l3", "l4", "l5"] {
+        let budget = json!({"metadata": {"name": name}, "spec": {"minAvailable": 1, "selector": long}});
+        acme.post(budgets, &budget).expect(201);
+    }
+    evict("", &eviction).expect(403);
+    for name in ["l1", "l2", "l3", "l4", "l5"] {
+        acme.delete(&format!("{budgets}/{name}")).expect(200);
+    }
+    let twin = json!({"metadata": {"name": "twin"}, "spec": {"minAvailable": 1, "selector": {}}});
+    acme.post(budgets, &twin).expect(201);
+    evict("", &eviction).expect(500);
+    acme.delete(&format!("{budgets}/twin")).expect(200);
+    evict("?dryRun=All", &eviction).expect(201);
+    assert!(acme.get(&path).json()["metadata"].get("deletionTimestamp").is_none());
+    assert_eq!(acme.get(&format!("{budgets}/b")).json()["status"]["disruptionsAllowed"], 1);
+    evict("", &eviction).expect(201);
+    let evicted = acme.get(&path).json();
+    assert!(evicted["metadata"].get("deletionTimestamp").is_some());
+    assert_eq!(evicted["status"]["conditions"][1]["reason"], "EvictionByEvictionAPI");
+    let spent = acme.get(&format!("{budgets}/b")).json();
+    assert_eq!(spent["status"]["disruptionsAllowed"], 0);
+    assert!(spent["status"]["disruptedPods"].get("p").is_some());
+    evict("", &eviction).expect(201);
+}
+
+/// A pod that is stopping keeps its time: another delete takes it away only if it says so.
+#[test]
+fn pods_stop_in_their_time() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    let pods = "/api/v1/namespaces/default/pods";
+    let spec = json!({"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]});
+    acme.post(pods, &json!({"metadata": {"name": "p"}, "spec": spec})).expect(201);
+    let path = format!("{pods}/p");
+    let grace = |reply: Value| reply["metadata"]["deletionGracePeriodSeconds"].clone();
+    assert_eq!(grace(acme.delete(&path).expect(200).json()), 30);
+    assert_eq!(grace(acme.delete(&format!("{path}?gracePeriodSeconds=7")).expect(200).json()), 7);
+    acme.patch(&format!("{path}/status"), "merge", &json!({"status": {"phase": "Failed"}})).expect(200);
+    assert_eq!(grace(acme.delete(&path).expect(200).json()), 7);
+    acme.get(&path).expect(200);
+    acme.delete(&format!("{path}?gracePeriodSeconds=0")).expect(200);
+    acme.get(&path).expect(404);
+}
+
+/// Warnings are about what a request changes.
+#[test]
+fn warnings() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let mut object = deployment();
+    object["spec"]["template"]["spec"]["topologySpreadConstraints"] =
+        json!([{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]);
+    let warned = |reply: &polder_test_support::Reply| reply.header("warning").is_some();
+    assert!(warned(&acme.post(deployments, &object).expect(201)));
+    let patch = |change: Value| acme.patch(&format!("{deployments}/web"), "merge", &change).expect(200);
+    assert!(!warned(&patch(json!({"metadata": {"labels": {"a": "b"}}}))));
+    assert!(warned(&patch(json!({"spec": {"replicas": 4}}))));
 }

@@ -39,7 +39,7 @@ fn from_a_version_on() {
         [resumed.next_name(), resumed.next_name(), resumed.next_name()],
         ["MODIFIED a", "DELETED a", "ADDED b"]
     );
-    acme.get(&format!("{MAPS}?watch=true&resourceVersion=x")).expect(400);
+    acme.get(&format!("{MAPS}?watch=true&resourceVersion=x")).expect(500);
 }
 
 /// A selector turns changes into appearances and disappearances; the last seen state goes.

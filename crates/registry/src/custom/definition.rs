@@ -9,6 +9,7 @@ use polder_machinery::schema::{Schema, openapi};
 use polder_model::{GroupResource, GroupVersion, GroupVersionKind, SmolStr, Value, format_smolstr};
 use polder_store::Store;
 
+use super::form::StoredForm;
 use super::names::Names;
 use super::{is_terminating, schemas::Compiled};
 use crate::behavior::Behavior;
@@ -34,10 +35,8 @@ pub(super) fn storage_version(crd: &Value) -> Option<&str> {
     storage?.str_at(&["name"])
 }
 
-/// The versions of a CRD that are served.
-pub(super) fn served(crd: &Value) -> impl Iterator<Item = &Value> {
-    let versions = crd.array_at(&["spec", "versions"]).iter();
-    versions.filter(|version| version.get("served").and_then(Value::as_bool) == Some(true))
+fn is_served(version: &Value) -> bool {
+    version.get("served").and_then(Value::as_bool) == Some(true)
 }
 
 /// Makes or finds the compiled schema of a version.
@@ -55,8 +54,20 @@ pub(super) fn definition(
     let text = |path: &[&str]| SmolStr::new(spec.str_at(path).unwrap_or_default());
     let (group, plural, kind) = (text(&["group"]), text(&["names", "plural"]), names.kind.clone());
     let storage = GroupVersion::new(group.clone(), storage_version(crd)?);
-    let mut versions: Vec<ServedVersion> =
-        served(crd).filter_map(|version| served_version(&group, &kind, version, compile)).collect();
+    // Each version once: whoever counts what was compiled must not count it twice.
+    let schema = |version: &Value| compile(version.at(&["schema", "openAPIV3Schema"])?);
+    let all = crd.array_at(&["spec", "versions"]).iter();
+    let all: Vec<(&Value, Arc<Compiled>)> =
+        all.filter_map(|version| Some((version, schema(version)?))).collect();
+    let form = |(version, compiled): &(&Value, Arc<Compiled>)| {
+        let name = SmolStr::new(version.str_at(&["name"])?);
+        Some(StoredForm::new(name, compiled.schema.clone(), compiled.digests))
+    };
+    let forms = all.iter().filter_map(form).collect();
+    let served = all.iter().filter(|(version, _)| is_served(version));
+    let mut versions: Vec<ServedVersion> = served
+        .filter_map(|(version, compiled)| served_version(&group, &kind, version, compiled, crd))
+        .collect();
     versions.sort_by_key(|version| version_priority(&version.name));
     if versions.is_empty() {
         return None;
@@ -79,6 +90,7 @@ pub(super) fn definition(
         kind,
         versions,
         storage,
+        forms,
         behavior,
         origin: Origin::Custom,
         terminating: is_terminating(crd),
@@ -89,12 +101,12 @@ fn served_version(
     group: &SmolStr,
     kind: &SmolStr,
     version: &Value,
-    compile: Compile<'_>,
+    compiled: &Compiled,
+    crd: &Value,
 ) -> Option<ServedVersion> {
     let name = SmolStr::new(version.str_at(&["name"])?);
     let group_version = GroupVersion::new(group.clone(), name.clone());
     let group_version_kind = group_version.kind(kind.clone());
-    let compiled = compile(version.at(&["schema", "openAPIV3Schema"])?)?;
     let verbs =
         |verbs: &[&'static str]| verbs.iter().map(|verb| SmolStr::new_static(verb)).collect::<Vec<_>>();
     let own_kind = |kind: GroupVersionKind, name: &'static str, type_name: SmolStr| Subresource {
@@ -134,11 +146,27 @@ fn served_version(
         selectable: selectable(version),
         scale,
         deprecation: deprecated
-            .then(|| own_warning.unwrap_or(format!("{group_version} {kind} is deprecated"))),
+            .then(|| own_warning.unwrap_or_else(|| deprecation(&group_version, kind, crd))),
         type_meta: type_meta(kind, &group_version),
         name,
         published: Some(openapi::PublishedSchema::Written(compiled.written.clone())),
     })
+}
+
+/// What users of a deprecated version are told: also what to use instead, if something newer is served.
+fn deprecation(version: &GroupVersion, kind: &str, crd: &Value) -> String {
+    let own = version_priority(&version.version);
+    let is_better = |other: &&Value| {
+        let name = other.str_at(&["name"]).unwrap_or_default();
+        let deprecated = other.get("deprecated").and_then(Value::as_bool) == Some(true);
+        is_served(other) && !deprecated && version_priority(name) < own
+    };
+    let better = crd.array_at(&["spec", "versions"]).iter().filter(is_better);
+    let names = better.filter_map(|other| other.str_at(&["name"]));
+    match names.min_by_key(|name| version_priority(name)) {
+        Some(name) => format!("{version} {kind} is deprecated; use {}/{name} {kind}", version.group),
+        None => format!("{version} {kind} is deprecated"),
+    }
 }
 
 fn columns(version: &Value) -> Vec<PathColumn> {
@@ -147,7 +175,13 @@ fn columns(version: &Value) -> Vec<PathColumn> {
             name: SmolStr::new(column.str_at(&["name"])?),
             kind: SmolStr::new(column.str_at(&["type"])?),
             format: SmolStr::new(column.str_at(&["format"]).unwrap_or_default()),
-            description: column.str_at(&["description"]).unwrap_or_default().to_string(),
+            description: match column.str_at(&["description"]).unwrap_or_default() {
+                "" => format!(
+                    "Custom resource definition column (in JSONPath format): {}",
+                    column.str_at(&["jsonPath"])?
+                ),
+                own => own.to_string(),
+            },
             priority: column.i64_at(&["priority"]).unwrap_or(0),
             path: JsonPath::parse(column.str_at(&["jsonPath"])?).ok()?,
         })

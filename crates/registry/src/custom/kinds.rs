@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use imbl::OrdMap;
 use parking_lot::Mutex;
-use polder_model::{FieldPath, GroupResource, PlaneId, SmolStr, Status, Value};
+use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value};
 use polder_store::{ListQuery, Plane, Revision, SpaceId, Store, StoredObject};
 use sha2::{Digest, Sha256};
 
@@ -59,7 +59,7 @@ pub(crate) struct Crd {
     pub(crate) terminating: bool,
     /// It cannot go before we let it.
     pub(crate) held: bool,
-    /// About what the schemas of its served versions take, or will when it gets its names.
+    /// About what the schemas of its versions take, or will when it gets its names.
     pub(crate) bytes: usize,
     made: Option<Arc<Made>>,
 }
@@ -235,11 +235,12 @@ impl Customs {
         Crd { revision, digest, names, waiting, terminating, held, bytes, made }
     }
 
-    /// About what the schemas of a CRD's served versions take. Compiles what is not known yet.
+    /// About what the schemas of a CRD's versions take. Compiles what is not known yet.
     pub(super) fn schema_bytes(&self, crd: &Value) -> usize {
-        let served = definition::served(crd).filter_map(|version| version.at(&["schema", "openAPIV3Schema"]));
-        let compile = |schema| self.schemas.compile(schema, &FieldPath::root("openAPIV3Schema")).ok();
-        served.filter_map(compile).map(|compiled| compiled.bytes).sum()
+        let versions = crd.array_at(&["spec", "versions"]).iter();
+        let schemas = versions.filter_map(|version| version.at(&["schema", "openAPIV3Schema"]));
+        let compile = |schema| self.schemas.compile_stored(schema);
+        schemas.filter_map(compile).map(|compiled| compiled.bytes).sum()
     }
 
     fn made(&self, store: &Store, crd: &Value, names: &Names, digest: [u8; 32]) -> Option<Arc<Made>> {
@@ -248,7 +249,7 @@ impl Customs {
         }
         let schemas = RefCell::new(Vec::new());
         let compile = |written: &Value| {
-            let compiled = self.schemas.compile(written, &FieldPath::root("openAPIV3Schema")).ok()?;
+            let compiled = self.schemas.compile_stored(written)?;
             schemas.borrow_mut().push(compiled.clone());
             Some(compiled)
         };

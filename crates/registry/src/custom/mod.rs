@@ -4,12 +4,14 @@
 //! are stored only while their CRD is as the writer saw it ([`guard`]): none outlives it.
 
 mod definition;
+mod form;
 mod fresh;
 mod intern;
 mod kinds;
 mod names;
 mod schemas;
 mod turns;
+mod warnings;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,18 +25,21 @@ use polder_store::{Expect, Key, ObjectName, Revision, Store};
 use tokio::sync::OwnedMutexGuard;
 
 use self::definition::object_meta;
+pub(crate) use self::form::{StoredForm, is_unchanged};
 use self::kinds::resource_of;
 pub(crate) use self::kinds::{Crd, Customs};
 use self::names::Names;
 pub(crate) use self::names::set_condition;
 use self::schemas::Compiled;
 pub(crate) use self::turns::Turns;
+pub(crate) use self::warnings::warnings;
 use crate::behavior::Behavior;
 use crate::catalog::Catalog;
 use crate::context::{RequestContext, WriteOptions};
 use crate::definition::{ResourceDefinition, Target};
-use crate::finalize::Chore;
+use crate::finalize::{Chore, is_marked};
 use crate::registry::Registry;
+use crate::status::read_failed;
 
 pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 const GROUP: &str = "apiextensions.k8s.io";
@@ -47,8 +52,13 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn is_crd(target: &Target) -> bool {
+pub(crate) fn is_crd(target: &Target) -> bool {
     target.definition.plural == PLURAL && target.definition.group == GROUP
+}
+
+/// Whether a kind comes from a plane's own CRD; ours are built the same way, but come with the server.
+pub(crate) fn is_from_crd(target: &Target) -> bool {
+    std::ptr::eq(target.definition.behavior, &raw const definition::CUSTOM)
 }
 
 fn is_terminating(crd: &Value) -> bool {
@@ -104,6 +114,10 @@ pub(crate) async fn prepare(
         _ => Err(Status::invalid(&target.definition.error_kind(), &target.name, problems)),
     };
     if target.subresource == "status" {
+        // Which names a CRD has is decided by what it wants and what others have, and not by whoever writes its status.
+        if let Some(accepted) = old.and_then(|old| old.at(&["status", "acceptedNames"])) {
+            crd.set_at(&["status", "acceptedNames"], accepted.clone());
+        }
         return refuse(&crd_status_problems(crd));
     }
     set_crd_defaults(crd);
@@ -207,22 +221,46 @@ pub(crate) async fn guard(
     if !target.definition.is_custom() || registry.base(context.plane.id).is_base(&name) {
         return Ok(None);
     }
-    let catalog = registry.catalog(&context.plane).await?;
+    let mut catalog = registry.catalog(&context.plane).await?;
+    if catalog.crd(&name).is_some_and(|crd| crd.terminating) {
+        refuse_terminating(registry, context, target).await?;
+        catalog = registry.catalog(&context.plane).await?;
+    }
     let Some(crd) = catalog.crd(&name).filter(|crd| crd.definition().is_some()) else {
         return Err(Status::path_not_found());
     };
     if crd.terminating {
-        return Err(refuse_terminating(target));
+        return Err(terminating(target));
     }
     let name = ObjectName::cluster(format!("{}.{}", name.resource, name.group));
     let key = Key { plane: context.plane.id, resource: registry.crds, name };
     Ok(Some((key, Expect::At(crd.revision))))
 }
 
-/// A CRD that is on its way out takes no new objects.
-pub(crate) fn refuse_terminating(target: &Target) -> Status {
+fn terminating(target: &Target) -> Status {
     let why = "create not allowed while custom resource definition is terminating";
     Status::forbidden(&target.definition.group_resource(), &target.name, why)
+}
+
+/// A CRD that is on its way out takes no new objects; one that is gone serves nothing. What the plane serves is noted
+/// a moment after a CRD has gone, so the store is asked which of the two it is. It may even be there anew: then what was
+/// known of the plane's CRDs is forgotten, and the caller goes on.
+pub(crate) async fn refuse_terminating(
+    registry: &Registry,
+    context: &RequestContext,
+    target: &Target,
+) -> Result<(), Status> {
+    let name = target.definition.group_resource();
+    let crd = ObjectName::cluster(format!("{}.{}", name.resource, name.group));
+    let found = registry.store.get(&context.plane, registry.crds, &crd).await;
+    match found.map_err(|error| read_failed(&context.plane, error))? {
+        None => Err(Status::path_not_found()),
+        Some(stored) if is_marked(&stored.record) => Err(terminating(target)),
+        Some(_) => {
+            registry.customs.forget(context.plane.id);
+            Ok(())
+        }
+    }
 }
 
 /// Something was written or, without a value, removed: what the plane serves may have changed.

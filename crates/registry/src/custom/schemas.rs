@@ -8,6 +8,7 @@ use polder_model::{FieldError, FieldPath, Value};
 use sha2::{Digest, Sha256};
 
 use super::definition::object_meta;
+use super::form::Digests;
 use super::intern::Interned;
 
 /// A `Value` takes about this many times the bytes of its JSON.
@@ -17,6 +18,7 @@ const VALUE_FACTOR: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Compiled {
     pub(super) schema: Schema,
+    pub(super) digests: Digests,
     /// As OpenAPI documents show it.
     pub(super) written: Arc<Value>,
     /// About what both take.
@@ -30,7 +32,7 @@ pub(super) struct Schemas {
 impl Compiled {
     pub(super) fn new(schema: Schema, written: &Value, json_len: usize) -> Compiled {
         let bytes = schema.bytes() + VALUE_FACTOR * json_len;
-        Compiled { schema, written: Arc::new(written.clone()), bytes }
+        Compiled { digests: Digests::of(&schema), schema, written: Arc::new(written.clone()), bytes }
     }
 }
 
@@ -54,6 +56,15 @@ impl Schemas {
         let compiled = Compiled::new(schema, written, json.len());
         let bytes = compiled.bytes;
         Ok(self.known.lock().insert(digest, compiled, bytes))
+    }
+
+    /// The same for a schema that was accepted once: only rules may be wrong with it.
+    pub(super) fn compile_stored(&self, written: &Value) -> Option<Arc<Compiled>> {
+        let path = FieldPath::root("openAPIV3Schema");
+        self.compile(written, &path).ok().or_else(|| {
+            let schema = structural::compile_stored(written, &object_meta()).ok()?;
+            Some(Arc::new(Compiled::new(schema, written, written.to_vec().len())))
+        })
     }
 
     pub(super) fn sweep(&self) {

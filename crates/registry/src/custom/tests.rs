@@ -176,3 +176,33 @@ async fn names_that_become_free_in_between_are_noticed() {
     }
     panic!("it still waits for its names");
 }
+
+/// A CRD is gone from the store a moment before that is noted, and may be back before that, too.
+#[tokio::test]
+async fn a_crd_that_is_gone_is_not_called_terminating() {
+    let registry = registry();
+    let context = context(&registry);
+    create(&registry, "things", "example.com").await.unwrap();
+    let crd = target(&registry, "things.example.com");
+    let found = registry.resolve(&context.plane, "example.com", "v1", "things").await.unwrap();
+    let (definition, version) = found.unwrap();
+    let (namespace, name, subresource) = Default::default();
+    let things = Target { definition, version, namespace, name, subresource };
+    let thing = async |name: &str| {
+        let value = json!({"apiVersion": "example.com/v1", "kind": "things", "metadata": {"name": name}});
+        let document = Document { value, duplicates: Vec::new() };
+        let made = registry.create(&context, &things, document, &WriteOptions::default()).await;
+        made.map_or_else(|status| status.code, |_| 201)
+    };
+    assert_eq!(thing("a").await, 201);
+    let before = registry.must_find(&context, &crd).await.unwrap();
+    // Nobody does chores here: the CRD stays on its way out.
+    registry.delete(&context, &crd, &crate::delete::DeleteOptions::default()).await.unwrap();
+    assert_eq!(thing("b").await, 403);
+    let key = registry.key(&context, &crd);
+    registry.store.commit(polder_store::Change::delete(key.clone(), Expect::Anything)).await.unwrap();
+    assert_eq!(thing("c").await, 404);
+    let again = polder_store::Change::put(key, before.record.clone(), Expect::Absent);
+    registry.store.commit(again).await.unwrap();
+    assert_eq!(thing("d").await, 201);
+}

@@ -1,6 +1,10 @@
-//! Custom resource definitions: how they print. What they may say is checked where they are compiled.
+//! Custom resource definitions: how they print, and which group is not theirs. What else they may say is checked where
+//! they are compiled.
 
-use super::cells;
+use polder_model::{FieldError, Value};
+
+use super::checks::Errors;
+use super::{cells, own_kinds};
 use crate::behavior::{Behavior, Column};
 
 pub(super) const CUSTOM_RESOURCE_DEFINITION: Behavior = Behavior {
@@ -10,5 +14,17 @@ pub(super) const CUSTOM_RESOURCE_DEFINITION: Behavior = Behavior {
     unconditional_update: false,
     columns: &[Column::NAME, cells::CREATED_AT],
     cells: |object, _| vec![cells::name(object), cells::created_at(object)],
+    validate,
     ..Behavior::PLAIN
 };
+
+/// Objects of this group are the provider's, and stand in the core plane only.
+fn validate(new: &Value, _old: Option<&Value>, errors: &mut Errors) {
+    if new.str_at(&["spec", "group"]) == Some(own_kinds::GROUP) {
+        errors.push(FieldError::invalid(
+            "spec.group",
+            own_kinds::GROUP,
+            "is reserved for the provider's own kinds",
+        ));
+    }
+}

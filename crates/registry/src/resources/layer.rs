@@ -1,9 +1,10 @@
 //! Layers: sealed states of planes that other planes can begin from.
 
-use polder_model::{FieldPath, Value};
+use polder_model::{FieldError, FieldPath, PlaneName, Value};
 
 use super::checks::{Errors, dns_label, immutable, required, text};
 use super::own_kinds::{self, parse_schema, validate_display_name};
+use super::plane::NO_COPY_OF_CORE;
 use crate::behavior::{Behavior, NameRule};
 
 pub(crate) const LAYER: Behavior = Behavior {
@@ -24,6 +25,9 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     let path = FieldPath::root("spec");
     if required(spec, "plane", &path, errors) {
         dns_label(text(spec, "plane"), &path.member("plane"), errors);
+        if text(spec, "plane") == PlaneName::CORE.as_str() {
+            errors.push(FieldError::invalid(path.member("plane"), "core", NO_COPY_OF_CORE));
+        }
     }
     validate_display_name(spec, &path, errors);
     if let Some(old) = old {

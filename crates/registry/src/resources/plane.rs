@@ -43,6 +43,9 @@ pub(crate) fn origin(fork_from: &str) -> Origin<'_> {
     }
 }
 
+/// What the core plane holds is the provider's, and every tenant's name is in it.
+pub(super) const NO_COPY_OF_CORE: &str = "the provider's own plane cannot be copied";
+
 /// The core plane is no tenant: it cannot be made, and its name cannot be taken.
 pub(super) fn validate_not_core(object: &Value, errors: &mut Errors) {
     let name = object.str_at(&["metadata", "name"]).unwrap_or_default();
@@ -64,6 +67,9 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
         if let Some(problem) = dns_label_problem(name) {
             let why = format!("must be the name of a plane, or 'layer/' and the name of a layer: {problem}");
             errors.push(FieldError::invalid(path.member("forkFrom"), fork_from, why));
+        }
+        if fork_from == PlaneName::CORE.as_str() {
+            errors.push(FieldError::invalid(path.member("forkFrom"), fork_from, NO_COPY_OF_CORE));
         }
     }
     let limits_path = path.member("limits");
@@ -133,7 +139,11 @@ mod tests {
             &PLANE,
             &[
                 (r#"{"metadata":{"name":"acme"}}"#, &[]),
-                (r#"{"metadata":{"name":"acme"},"spec":{"forkFrom":"core","limits":{"objects":0}}}"#, &[]),
+                (r#"{"metadata":{"name":"acme"},"spec":{"forkFrom":"corex","limits":{"objects":0}}}"#, &[]),
+                (
+                    r#"{"metadata":{"name":"acme"},"spec":{"forkFrom":"core"}}"#,
+                    &[r#"spec.forkFrom: Invalid value: "core": the provider's own plane cannot be copied"#],
+                ),
                 (r#"{"metadata":{"name":"acme"},"spec":{"forkFrom":"layer/golden"}}"#, &[]),
                 (
                     r#"{"metadata":{"name":"core"}}"#,

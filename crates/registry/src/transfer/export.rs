@@ -36,7 +36,7 @@ pub struct Export {
 }
 
 struct Collection {
-    resource: ResourceId,
+    definition: Arc<ResourceDefinition>,
     type_meta: Box<[u8]>,
     after: Option<ObjectName>,
     /// Nothing follows what has been read.
@@ -94,8 +94,10 @@ impl Export {
         }
         while out.len() < PIECE_BYTES {
             if let Some(object) = self.page.next() {
-                let type_meta = self.collections.front().map_or(&[][..], |collection| &collection.type_meta);
-                object.record.splice(type_meta, self.plane.resource_version(object.revision), &mut out);
+                let version = self.plane.resource_version(object.revision);
+                if let Some(collection) = self.collections.front() {
+                    collection.write(&object, version, &mut out)?;
+                }
                 out.push(b'\n');
                 self.objects += 1;
             } else if !self.turn_page().await? {
@@ -121,7 +123,7 @@ impl Export {
                 self.collections.pop_front();
                 continue;
             }
-            let (resource, after) = (collection.resource, collection.after.take());
+            let (resource, after) = (collection.definition.resource_id, collection.after.take());
             let page = read_page(&self.registry, &self.plane, resource, after, self.at).await?;
             if let Some(collection) = self.collections.front_mut() {
                 collection.read = !page.more;
@@ -155,18 +157,36 @@ impl Export {
         let all = builtin.chain(customs.iter()).filter(|definition| seen.insert(definition.resource_id));
         let mut collections: Vec<Collection> = all
             .map(|definition| Collection {
-                resource: definition.resource_id,
+                definition: definition.clone(),
                 type_meta: type_meta(&definition.kind, &definition.storage),
                 after: None,
                 read: false,
             })
             .collect();
-        collections.sort_by_key(|collection| match collection.resource {
+        collections.sort_by_key(|collection| match collection.definition.resource_id {
             crds if crds == registry.crds => 0,
             namespaces if namespaces == registry.namespaces => 1,
             _ => 2,
         });
         Ok(collections.into())
+    }
+}
+
+impl Collection {
+    /// One object, in the version that is stored and as that reads today.
+    fn write(&self, object: &StoredObject, version: u64, out: &mut Vec<u8>) -> Result<(), Status> {
+        let storage = &self.definition.storage;
+        let Some(rereading) = self.definition.rereading(&storage.version, &object.record) else {
+            object.record.splice(&self.type_meta, version, out);
+            return Ok(());
+        };
+        let value = object.record.to_value(version);
+        let mut value = value.map_err(|error| Status::internal(error.to_string()))?;
+        rereading.apply(&mut value);
+        value.set_at(&["kind"], self.definition.kind.clone());
+        value.set_at(&["apiVersion"], storage.to_string());
+        value.write(out);
+        Ok(())
     }
 }
 

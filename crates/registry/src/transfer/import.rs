@@ -6,8 +6,7 @@ use std::sync::Arc;
 use polder_auth::UserInfo;
 use polder_model::{GroupKind, GroupVersion, PlaneId, SmolStr, Status, Value, json, value};
 use polder_store::{
-    Change, CommitError, Expect, Key, ListQuery, ObjectName, Plane, PlaneChange, Record, ResourceId,
-    Revision, Write,
+    Change, CommitError, Expect, Key, ListQuery, ObjectName, Plane, PlaneChange, ResourceId, Revision, Write,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -279,7 +278,8 @@ impl Import {
         check_object(&value, &target)?;
         convert(&target, &mut value, &version, &definition.storage);
         self.note(&target, &value)?;
-        let record = Record::encode(&value);
+        // What is imported was stored under a schema that may have changed since: it is taken as it would be read.
+        let record = definition.to_stored("", &value);
         self.registry.check_size(&self.inside, &target, &record)?;
         let (resource, name) = (definition.resource_id, ObjectName::new(namespace, name));
         let expect = match self.base.remove(&(resource, name.clone())) {

@@ -7,8 +7,10 @@ use polder_auth::authz::Chain;
 use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value, json};
 use polder_store::memory::MemoryEngine;
 use polder_store::{Limits, ObjectName, Record, Store, StoreOptions};
+use sha2::{Digest as _, Sha256};
 
 use crate::context::{RequestContext, WriteOptions};
+use crate::custom;
 use crate::decode::Document;
 use crate::definition::Target;
 use crate::delete::DeleteOptions;
@@ -52,8 +54,10 @@ async fn target(registry: &Registry, plane: &str, path: &str) -> Target {
     Target { definition, version, namespace, name, subresource }
 }
 
-async fn create(registry: &Registry, plane: &str, path: &str, value: Value) -> Result<(), Status> {
+async fn create(registry: &Registry, plane: &str, path: &str, mut value: Value) -> Result<(), Status> {
     let target = target(registry, plane, path).await;
+    value.set_at(&["kind"], target.definition.kind.clone());
+    value.set_at(&["apiVersion"], target.api_version());
     let document = Document { value, duplicates: Vec::new() };
     let context = context(registry, plane);
     registry.create(&context, &target, document, &WriteOptions::default()).await.map(drop)
@@ -142,6 +146,53 @@ async fn filled() -> (Arc<Registry>, Vec<String>) {
     delete(&source, "a", "|v1|configmaps|default|c7|").await;
     let lines = export(&source, "a").await;
     (source, lines)
+}
+
+/// Custom objects from before their schema changed come out as they are read today, and whatever comes in is stored so.
+#[tokio::test]
+async fn old_custom_objects_move_as_they_are_read() {
+    let source = registry(1);
+    plane_create(&source, "a", json!({})).await;
+    let schema = |spec: Value| json!({"type": "object", "properties": {"spec": {"type": "object", "properties": spec}}});
+    let versions = |spec: Value| {
+        let schema = json!({"openAPIV3Schema": (schema(spec))});
+        json!([{"name": "v1", "served": true, "storage": true, "schema": schema}])
+    };
+    let crd = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"kind": "Widget", "plural": "widgets"},
+            "versions": (versions(json!({"old": {"type": "string"}})))},
+    });
+    create(&source, "a", "apiextensions.k8s.io|v1|customresourcedefinitions|||", crd).await.unwrap();
+    let widget = json!({"metadata": {"name": "w", "namespace": "default"}, "spec": {"old": "x"}});
+    create(&source, "a", "example.com|v1|widgets|default||", widget).await.unwrap();
+    let path = "apiextensions.k8s.io|v1|customresourcedefinitions||widgets.example.com|";
+    let spec = json!({"spec": {"versions": (versions(json!({"new": {"type": "string", "default": "y"}})))}});
+    let patch = Document { value: spec, duplicates: Vec::new() };
+    let (inside, crd) = (context(&source, "a"), target(&source, "a", path).await);
+    let options = WriteOptions::default();
+    source.patch(&inside, &crd, crate::write::PatchKind::Merge, &patch, &options).await.unwrap();
+
+    let mut lines = export(&source, "a").await;
+    let at = lines.iter().position(|line| line.contains("\"Widget\",\"metadata\"")).unwrap();
+    assert!(lines[at].ends_with(r#""spec":{"new":"y"}}"#), "{}", lines[at]);
+    for (given, name) in [(r#""spec":{"new":"y"}}"#, "b"), (r#""spec":{"old":"x"}}"#, "c")] {
+        lines[at] = lines[at].replace(r#""spec":{"new":"y"}}"#, given);
+        let end = lines.len() - 1;
+        let text: String = lines[..end].iter().map(|line| format!("{line}\n")).collect();
+        let digest = custom::hex(&Sha256::digest(text.as_bytes()));
+        lines[end] =
+            json!({"kind": "PlaneExportEnd", "objects": (i64::try_from(end - 1).unwrap()), "sha256": digest})
+                .to_string();
+        let copy = registry(2);
+        plane_create(&copy, name, json!({})).await;
+        import(&copy, name, &lines).await.unwrap();
+        let widget = target(&copy, name, "example.com|v1|widgets|default|w|").await;
+        let stored = copy.must_find(&context(&copy, name), &widget).await.unwrap();
+        let body = Value::parse(stored.record.body()).unwrap();
+        assert_eq!(body.get("spec").unwrap().to_string(), r#"{"new":"y"}"#);
+        assert!(widget.definition.rereading("v1", &stored.record).is_none(), "{name}");
+    }
 }
 
 #[tokio::test]

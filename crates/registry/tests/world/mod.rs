@@ -129,7 +129,7 @@ impl Plane<'_> {
     ) -> Result<Value, Status> {
         let target = self.target(path).await;
         let options = WriteOptions::from_query(&pairs(query), "CreateOptions")?;
-        let document = Document { value: object, duplicates: Vec::new() };
+        let document = document(&target, object);
         let made = self.world.registry.create(&self.context(), &target, document, &options).await?;
         Ok(self.shown(&target, made.body))
     }
@@ -142,7 +142,7 @@ impl Plane<'_> {
 
     pub(crate) async fn update(&self, path: &str, object: Value) -> Result<Value, Status> {
         let target = self.target(path).await;
-        let document = Document { value: object, duplicates: Vec::new() };
+        let document = document(&target, object);
         let options = WriteOptions::default();
         let made = self.world.registry.update(&self.context(), &target, document, &options).await?;
         Ok(self.shown(&target, made.body))
@@ -201,6 +201,16 @@ impl Plane<'_> {
         let names = page.objects.iter().map(|object| object.name.to_string()).collect();
         Ok((names, page.continue_token))
     }
+}
+
+/// A document of the target's kind, whether it says so or not.
+pub(crate) fn document(target: &Target, mut value: Value) -> Document {
+    for (key, text) in [("kind", target.definition.kind.clone()), ("apiVersion", target.api_version())] {
+        if value.get(key).is_none() {
+            value.set_at(&[key], text);
+        }
+    }
+    Document { value, duplicates: Vec::new() }
 }
 
 pub(crate) fn pairs(query: &[(&str, &str)]) -> Query {

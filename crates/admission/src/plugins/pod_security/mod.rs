@@ -148,7 +148,7 @@ async fn namespace(
     let (policy, errors) = Policy::read(object);
     let (before, errors_before) = request.old.map(Policy::read).unwrap_or_default();
     if !errors.is_empty() && errors != errors_before {
-        return Err(Status::invalid(request.kind, request.name, &errors));
+        return Err(Status::invalid(&request.kind.group_kind(), request.name, &errors));
     }
     let (new, old) = (policy.enforce, before.enforce);
     let looser = new == old

@@ -276,3 +276,16 @@ fn ownership_follows_the_schema() {
          refused amy {struct: {name: b}} => Apply failed with 1 conflict: conflict with \"bob\": .struct",
     );
 }
+
+#[test]
+fn an_endpoint_may_ignore_all_of_the_metadata() {
+    let mut world = World::new(SCHEMA, &[&["metadata"], &["ignored"]]);
+    check_in(
+        &mut world,
+        "apply bob {n: 1, metadata: {labels: {a: b}}}
+         bob .n
+         update kube {n: 2, metadata: {labels: {a: c}}, ignored: {n: 1}}
+         update:kube .n
+         bob",
+    );
+}

@@ -11,12 +11,14 @@ mod limits;
 mod openapi;
 pub(crate) mod source;
 
+use std::sync::Arc;
+
 use polder_model::{FieldError, FieldPath, Value};
 
 use self::build::Builder;
 use self::source::Source;
-use super::Schema;
 use super::validate::ERRORS_MAX;
+use super::{Schema, rules};
 
 /// Makes a schema from the JSON of `openAPIV3Schema`.
 ///
@@ -34,6 +36,16 @@ pub fn compile_at(
 ) -> Result<Schema, Vec<FieldError>> {
     match checked(schema, Some(object_meta), path) {
         (Some(schema), problems) if problems.is_empty() => Ok(schema),
+        (_, problems) => Err(problems),
+    }
+}
+
+/// The same for a schema that was accepted once. Rules that do not compile any more do not keep objects from being
+/// served: they are errors when an object is written.
+pub fn compile_stored(schema: &Value, object_meta: &Schema) -> Result<Schema, Vec<FieldError>> {
+    match checked(schema, Some(object_meta), &FieldPath::root("openAPIV3Schema")) {
+        // Rules are compiled last, when nothing else is wrong.
+        (Some(schema), problems) if problems.is_empty() || schema.arena.rules.is_some() => Ok(schema),
         (_, problems) => Err(problems),
     }
 }
@@ -72,6 +84,13 @@ fn checked(
         defaults::check(source, compiled.node(), path, &mut problems);
     }
     openapi::check(source, path, &mut problems);
+    let mut compiled = compiled;
+    if problems.is_empty() {
+        let rules = rules::compile(&compiled, source, path, &mut problems);
+        if let Some(arena) = Arc::get_mut(&mut compiled.arena) {
+            arena.rules = rules.map(Arc::new);
+        }
+    }
     problems.truncate(ERRORS_MAX);
     (Some(compiled), problems)
 }

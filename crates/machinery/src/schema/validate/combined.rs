@@ -3,6 +3,7 @@
 use polder_model::{FieldPath, Value};
 
 use super::super::{Checks, NodeId, NodeRef};
+use super::since::Before;
 use super::{Outcome, Validator};
 
 impl Validator {
@@ -11,18 +12,19 @@ impl Validator {
         node: NodeRef<'_>,
         checks: &Checks,
         value: &Value,
+        old: Option<Before<'_>>,
         name: &FieldPath<'_>,
         outcome: &mut Outcome,
     ) {
         if !checks.any_of.is_empty() {
-            let (valid, explanation) = self.alternatives(node, &checks.any_of, value, name, true);
+            let (valid, explanation) = self.alternatives((node, &checks.any_of), value, old, name, true);
             if valid == 0 {
                 outcome.add(self.composite(name, "must validate at least one schema (anyOf)"));
             }
             outcome.merge(explanation);
         }
         if !checks.one_of.is_empty() {
-            let (valid, explanation) = self.alternatives(node, &checks.one_of, value, name, false);
+            let (valid, explanation) = self.alternatives((node, &checks.one_of), value, old, name, false);
             match valid {
                 0 => {
                     let problem = "must validate one and only one schema (oneOf). Found none valid";
@@ -41,7 +43,7 @@ impl Validator {
         if !checks.all_of.is_empty() {
             let mut valid = 0;
             for id in &checks.all_of {
-                let one = self.check(node.at(*id), value, name);
+                let one = self.check_anew(node.at(*id), value, old, name);
                 valid += usize::from(one.is_valid());
                 outcome.merge(one);
             }
@@ -51,7 +53,7 @@ impl Validator {
             }
         }
         if let Some(id) = checks.not
-            && self.check(node.at(id), value, name).is_valid()
+            && self.check_anew(node.at(id), value, old, name).is_valid()
         {
             outcome.add(self.composite(name, "must not validate the schema (not)"));
         }
@@ -60,16 +62,16 @@ impl Validator {
     /// How many alternatives fit, and the first that does or else the one that nearly does.
     fn alternatives(
         &mut self,
-        node: NodeRef<'_>,
-        ids: &[NodeId],
+        (node, ids): (NodeRef<'_>, &[NodeId]),
         value: &Value,
+        old: Option<Before<'_>>,
         name: &FieldPath<'_>,
         one_is_enough: bool,
     ) -> (usize, Outcome) {
         let mut valid = 0;
         let mut best: Option<Outcome> = None;
         for id in ids {
-            let one = self.check(node.at(*id), value, name);
+            let one = self.check_anew(node.at(*id), value, old, name);
             if one.is_valid() {
                 valid += 1;
                 if valid == 1 {

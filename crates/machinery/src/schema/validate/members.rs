@@ -1,10 +1,13 @@
 //! Checks of lists and maps: how many members they have, and what each of them is.
 
+use std::collections::HashMap;
+
 use polder_model::field::bounded;
 use polder_model::{FieldError, FieldPath, Object, Value};
 
 use super::super::{NodeRef, unique};
 use super::shown::clipped;
+use super::since::Before;
 use super::{Outcome, Validator};
 
 impl Validator {
@@ -12,13 +15,22 @@ impl Validator {
         &mut self,
         node: NodeRef<'_>,
         items: &[Value],
+        old: Option<Before<'_>>,
         name: &FieldPath<'_>,
         outcome: &mut Outcome,
     ) {
         if let Some(item_node) = node.items() {
             self.depth += 1;
+            let mut before: Option<HashMap<String, Before<'_>>> = None;
             for (index, item) in items.iter().enumerate() {
-                let one = self.check(item_node, item, &name.index(index));
+                let mut one = self.check(item_node, item, None, &name.index(index));
+                // Which element it was is looked up only for one that is wrong: few are.
+                if !one.is_valid()
+                    && let Some((old, key)) = old.and_then(|old| Some((old, old.key(item)?)))
+                    && let Some(known) = before.get_or_insert_with(|| old.elements()).get(&key)
+                {
+                    one = self.check(item_node, item, Some(*known), &name.index(index));
+                }
                 outcome.merge(one);
                 if self.exhausted || outcome.is_full() {
                     break;
@@ -37,10 +49,12 @@ impl Validator {
         &mut self,
         node: NodeRef<'_>,
         object: &Object,
+        old: Option<Before<'_>>,
         name: &FieldPath<'_>,
         outcome: &mut Outcome,
     ) {
         let own = node.get();
+        let before = |key: &str| old.and_then(|old| old.member(key));
         let mut no_additional = false;
         if let Some(checks) = own.checks.as_deref() {
             no_additional = checks.no_additional;
@@ -57,7 +71,7 @@ impl Validator {
                     let detail = format!("{} in body is a forbidden property", bounded(name.member(key)));
                     outcome.add(FieldError::invalid(self.at(name), clipped(key).as_ref(), detail));
                 } else if let Some(id) = own.additional {
-                    let one = self.check(node.at(id), value, &dotted.member(key));
+                    let one = self.check(node.at(id), value, before(key), &dotted.member(key));
                     outcome.merge(one);
                 }
                 if self.exhausted || outcome.is_full() {
@@ -71,7 +85,7 @@ impl Validator {
                     break;
                 }
                 if let Some(member) = node.property(key) {
-                    let one = self.check(member, value, &name.member(key));
+                    let one = self.check(member, value, before(key), &name.member(key));
                     outcome.merge(one);
                 }
             }

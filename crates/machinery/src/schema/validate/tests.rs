@@ -14,6 +14,85 @@ fn check(property: &str, input: &str, expected: &[&str]) {
     assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
 }
 
+/// Values of `spec` before and after an update, and what is held against it.
+#[track_caller]
+fn check_update(old: &str, new: &str, expected: &[&str]) {
+    let schema = compiled(
+        r#"{"type":"object","required":["root"],"properties":{"root":{"type":"string"},"spec":{"type":"object","properties":{
+            "a":{"type":"string","maxLength":1},"b":{"type":"string","maxLength":1},
+            "list":{"type":"array","items":{"type":"string","maxLength":1}},
+            "map":{"type":"object","additionalProperties":{"type":"string","maxLength":1}},
+            "any":{"type":"object","properties":{"x":{"type":"string"},"y":{"type":"string"}},
+                "anyOf":[{"properties":{"x":{"maxLength":1}}},{"required":["z"]}]},
+            "set":{"type":"array","x-kubernetes-list-type":"set","items":{"type":"string"}},
+            "keyed":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],"items":
+                {"type":"object","required":["k"],"properties":{"k":{"type":"string"},"v":{"type":"string","maxLength":1}}}}
+        }}}}"#,
+    );
+    let object = |spec: &str| Value::parse(format!(r#"{{"root":"r","spec":{spec}}}"#).as_bytes()).unwrap();
+    let mut errors = Vec::new();
+    validate_update(schema.node(), &object(new), &object(old), &mut errors);
+    assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{new}");
+}
+
+#[test]
+fn what_an_update_leaves_alone_is_excused() {
+    const LONG: &str = ": Too long: may not be more than 1 byte";
+    let long =
+        |paths: &[&str]| -> Vec<String> { paths.iter().map(|path| format!("spec.{path}{LONG}")).collect() };
+    let rows: [(&str, &str, &[&str]); 13] = [
+        (r#"{"a":"aa"}"#, r#"{"a":"aa","b":"b"}"#, &[]),
+        (r#"{"a":"aa"}"#, r#"{"a":"aa","b":"bb"}"#, &["b"]),
+        (r#"{"a":"aa"}"#, r#"{"a":"aaa"}"#, &["a"]),
+        (r#"{"list":["aa"]}"#, r#"{"list":["aa"],"b":"b"}"#, &[]),
+        // Elements that nothing identifies are not what they were before once the list has changed.
+        (r#"{"list":["aa"]}"#, r#"{"list":["aa","b"]}"#, &["list[0]"]),
+        (r#"{"map":{"k":"vv"}}"#, r#"{"map":{"k":"vv","l":"w"}}"#, &[]),
+        (r#"{"map":{"k":"vv"}}"#, r#"{"map":{"l":"vv"}}"#, &["map.l"]),
+        (r#"{"keyed":[{"k":"1","v":"vv"}]}"#, r#"{"keyed":[{"k":"2"},{"k":"1","v":"vv"}]}"#, &[]),
+        (r#"{"keyed":[{"k":"1","v":"vv"}]}"#, r#"{"keyed":[{"k":"2","v":"vv"}]}"#, &["keyed[0].v"]),
+        (r#"{"set":["a","a"]}"#, r#"{"set":["a","a","a"]}"#, &[]),
+        // An alternative fits if all that speaks against it was there before.
+        (r#"{"any":{"x":"xx"}}"#, r#"{"any":{"x":"xx","y":"y"}}"#, &[]),
+        (r#"{"a":1}"#, r#"{"a":1,"b":"b"}"#, &[]),
+        (r#"{}"#, r#"{"a":"aa"}"#, &["a"]),
+    ];
+    for (old, new, paths) in rows {
+        let expected = long(paths);
+        check_update(old, new, &expected.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    check_update(r#"{"set":["a"]}"#, r#"{"set":["a","a"]}"#, &[r#"spec.set[1]: Duplicate value: "a""#]);
+    check_update(
+        r#"{"any":{"x":"xx"}}"#,
+        r#"{"any":{"x":"xxx"}}"#,
+        &[
+            r#"<nil>: Invalid value: "": "spec.any" must validate at least one schema (anyOf)"#,
+            "spec.any.x: Too long: may not be more than 1 byte",
+        ],
+    );
+}
+
+#[test]
+fn a_status_is_checked_alone() {
+    let schema = compiled(
+        r#"{"type":"object","required":["root"],"properties":{"spec":{"type":"string"},"status":{"type":"object",
+            "properties":{"phase":{"type":"string"},"old":{"type":"string"}}}}}"#,
+    );
+    let check = |status: &str, expected: &[&str]| {
+        let object =
+            |status: &str| Value::parse(format!(r#"{{"spec":1,"status":{status}}}"#).as_bytes()).unwrap();
+        let mut errors = Vec::new();
+        validate_status(schema.node(), &object(status), &object(r#"{"old":1}"#), &mut errors);
+        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{status}");
+    };
+    check(r#"{"old":1,"phase":"x"}"#, &[]);
+    check(
+        r#"{"phase":1}"#,
+        &[r#"status.phase: Invalid value: "integer": phase in body must be of type string: "integer""#],
+    );
+    check("1", &[r#"status: Invalid value: "integer":  in body must be of type object: "integer""#]);
+}
+
 #[test]
 fn types() {
     let integer = r#"{"type":"integer"}"#;

@@ -22,7 +22,9 @@ pub(crate) struct Create {
     fork_from: Option<String>,
     /// Create so many planes, named PREFIX-1, PREFIX-2 and so on; those that are there already are left alone.
     #[arg(long, value_name = "N", requires = "prefix", conflicts_with = "name")]
-    count: Option<usize>,
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    count: Option<u32>,
+    /// What the names of many planes begin with; a hyphen and a number follow.
     #[arg(long, requires = "count")]
     prefix: Option<String>,
 }
@@ -57,7 +59,9 @@ impl FromStr for Limit {
         let number = number.parse().ok().filter(|number| *number >= 0);
         Ok(Limit {
             what,
-            number: number.ok_or_else(|| format!("{what} must be a number, 0 for the default"))?,
+            number: number.ok_or_else(|| {
+                format!("{what} must be a whole number from 0, the default, to {}", i64::MAX)
+            })?,
         })
     }
 }
@@ -92,7 +96,7 @@ impl Create {
         output::print(&format!("plane/{name} created\n"))
     }
 
-    async fn many(self, client: &Client, count: usize) -> anyhow::Result<()> {
+    async fn many(self, client: &Client, count: u32) -> anyhow::Result<()> {
         let prefix = self.prefix.as_deref().unwrap_or_default().trim_end_matches('-');
         let names: Vec<String> = (1..=count).map(|number| format!("{prefix}-{number}")).collect();
         if let Some(last) = names.last() {
@@ -114,7 +118,7 @@ impl Create {
         let seconds = started.elapsed().as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         let rate = outcome.done as f64 / seconds.max(0.001);
-        let mut text = format!("{} planes created in {seconds:.2} s ({rate:.0}/s)", outcome.done);
+        let mut text = format!("{} created in {seconds:.2} s ({rate:.0}/s)", output::planes(outcome.done));
         if outcome.unchanged > 0 {
             text.push_str(&format!(", {} were there already", outcome.unchanged));
         }

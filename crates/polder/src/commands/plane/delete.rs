@@ -11,12 +11,13 @@ use crate::commands::output;
 
 #[derive(clap::Args)]
 pub(crate) struct Delete {
+    /// Which planes; several are deleted one after the other.
     #[arg(required_unless_present = "prefix")]
     names: Vec<String>,
     /// Delete all planes whose names start with this.
     #[arg(long, conflicts_with = "names")]
     prefix: Option<String>,
-    /// Do not ask.
+    /// Do not ask, as --prefix does.
     #[arg(short, long)]
     yes: bool,
 }
@@ -26,10 +27,20 @@ impl Delete {
         if let Some(prefix) = &self.prefix {
             return self.many(client, prefix).await;
         }
+        let mut failed = 0;
         for name in &self.names {
-            client.delete(&plane_path(name)?).await.map_err(|error| explain(client, error))?;
-            output::print(&format!("plane/{name} deleted\n"))?;
+            let answer = client.delete(&plane_path(name)?).await.map_err(|error| explain(client, error));
+            match answer {
+                Ok(left) => output::print(&format!("plane/{name} {}\n", fate(&left)))?,
+                // The others are deleted nevertheless, as kubectl does it.
+                Err(error) if self.names.len() > 1 => {
+                    eprintln!("error: {error:#}");
+                    failed += 1;
+                }
+                Err(error) => return Err(error),
+            }
         }
+        anyhow::ensure!(failed == 0, "{failed} of {} were not deleted", output::planes(self.names.len()));
         Ok(())
     }
 
@@ -48,10 +59,14 @@ impl Delete {
         let act = |client: Client, name: String| async move { deleted(remove(&client, &name).await) };
         let (outcome, result) = many::for_each(client, names, "deleting", act).await;
         if let Err(error) = result {
-            let why = format!("{} planes were deleted before this", outcome.done);
+            let why = format!("{} deleted before this", output::planes(outcome.done));
             return Err(explain(client, error)).context(why);
         }
-        output::print(&format!("{} planes deleted\n", outcome.done))
+        let mut text = format!("{} deleted", output::planes(outcome.done));
+        if outcome.unchanged > 0 {
+            text.push_str(&format!(", {} wait for their finalizers or were gone", outcome.unchanged));
+        }
+        output::print(&(text + "\n"))
     }
 }
 
@@ -61,20 +76,33 @@ pub(crate) async fn remove(client: &Client, name: &str) -> Result<Value, ClientE
 
 fn deleted(answer: Result<Value, ClientError>) -> Result<bool, ClientError> {
     match answer {
-        Ok(_) => Ok(true),
+        Ok(left) => Ok(!is_held(&left)),
         Err(error) if error.code() == 404 => Ok(false),
         Err(error) => Err(error),
     }
 }
 
+/// A plane that finalizers hold comes back as it is; one that is gone does not.
+fn is_held(left: &Value) -> bool {
+    left.str_at(&["kind"]) == Some("Plane")
+}
+
+fn fate(left: &Value) -> String {
+    if !is_held(left) {
+        return "deleted".into();
+    }
+    let finalizers = left.array_at(&["metadata", "finalizers"]).iter().filter_map(Value::as_str);
+    format!("will be deleted when its finalizers are gone: {}", finalizers.collect::<Vec<_>>().join(", "))
+}
+
 fn confirmed(names: &[String]) -> anyhow::Result<bool> {
     let some = names.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = if names.len() > 5 { ", ..." } else { "" };
-    let count = names.len();
+    let count = output::planes(names.len());
     if !std::io::stdin().is_terminal() {
-        anyhow::bail!("{count} planes would be deleted ({some}{more}): say --yes if that is meant");
+        anyhow::bail!("{count} would be deleted ({some}{more}): say --yes if that is meant");
     }
-    eprint!("Delete {count} planes ({some}{more}) and everything in them? [y/N] ");
+    eprint!("Delete {count} ({some}{more}) with everything inside? [y/N] ");
     std::io::stderr().flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;

@@ -1,0 +1,264 @@
+//! Regular expressions as Go's RE2 reads them, compiled by the `regex` crate.
+//!
+//! The dialects differ where a hostile or merely old pattern would notice: ASCII classes, literal brackets inside
+//! classes, braces that are no repetition, `\Q..\E`. Both take linear time to match; compiling is bounded in memory.
+
+use regex::{Regex, RegexBuilder};
+
+/// What matching may cache per pattern.
+const DFA_BYTES_MAX: usize = 256 << 10;
+
+/// What is said of a pattern that compiles to more bytes than allowed.
+pub const TOO_LARGE: &str = "expression too large";
+
+/// Go refuses larger repetition counts.
+const REPEAT_MAX: u32 = 1000;
+
+/// The compiled pattern, or what is wrong with it in words like Go's.
+pub fn compile(pattern: &str, bytes_max: usize) -> Result<Regex, String> {
+    let translated = translate(pattern)?;
+    let built = RegexBuilder::new(&translated).size_limit(bytes_max).dfa_size_limit(DFA_BYTES_MAX).build();
+    built.map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => TOO_LARGE.into(),
+        error => problem(&error.to_string()),
+    })
+}
+
+/// What the patterns of one expression may take together.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    bytes_left: usize,
+}
+
+/// Why a pattern is not compiled.
+#[derive(Debug)]
+pub(crate) enum Problem {
+    Pattern(String),
+    /// There were too many before it.
+    Exhausted,
+}
+
+/// Sizes tried for one compiled pattern, to know about how much it takes; the last is the limit.
+const BYTES_STEPS: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
+const ALLOWANCE: usize = 4 << 20;
+
+impl Default for Allowance {
+    fn default() -> Allowance {
+        Allowance { bytes_left: ALLOWANCE }
+    }
+}
+
+impl Allowance {
+    pub(crate) fn used(&self) -> usize {
+        ALLOWANCE - self.bytes_left
+    }
+
+    pub(crate) fn compile(&mut self, pattern: &str) -> Result<Regex, Problem> {
+        let mut problem = String::new();
+        for bytes in BYTES_STEPS {
+            // Trying costs too, whether it succeeds or not.
+            self.bytes_left = self.bytes_left.checked_sub(bytes).ok_or(Problem::Exhausted)?;
+            match compile(pattern, bytes) {
+                Ok(regex) => return Ok(regex),
+                Err(error) if error != TOO_LARGE => return Err(Problem::Pattern(error)),
+                Err(error) => problem = error,
+            }
+        }
+        Err(Problem::Pattern(problem))
+    }
+}
+
+/// The last line of a syntax error carries the reason; the lines before it draw a picture.
+fn problem(text: &str) -> String {
+    let reason = text.lines().last().unwrap_or(text);
+    format!("error parsing regexp: {}", reason.strip_prefix("error: ").unwrap_or(reason))
+}
+
+/// Rewrites what Go's RE2 reads differently.
+pub fn translate(pattern: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(pattern.len() + 16);
+    let mut rest = pattern;
+    let mut class = Class::Outside;
+    // Where a repetition began that was read last: another one may not follow.
+    let mut repeated: Option<&str> = None;
+    while let Some(char) = rest.chars().next() {
+        if class == Class::Outside
+            && let Some(length) = repetition_len(rest)?
+        {
+            let lazy = usize::from(rest[length..].starts_with('?'));
+            if let Some(start) = repeated {
+                let shown = &start[..start.len() - rest.len() + length];
+                return Err(format!("error parsing regexp: invalid nested repetition operator: `{shown}`"));
+            }
+            repeated = Some(rest);
+            out.push_str(&rest[..length + lazy]);
+            rest = &rest[length + lazy..];
+            continue;
+        }
+        repeated = None;
+        let after = &rest[char.len_utf8()..];
+        rest = match (char, class) {
+            ('\\', _) => escape(after, class != Class::Outside, &mut out)?,
+            ('[', Class::Outside) => {
+                let (negated, after) = after.strip_prefix('^').map_or((false, after), |after| (true, after));
+                out.push_str(if negated { "[^" } else { "[" });
+                class = Class::Start;
+                after
+            }
+            (']', Class::Start) => {
+                out.push_str("\\]");
+                class = Class::Inside;
+                after
+            }
+            (']', Class::Inside) => {
+                out.push(']');
+                class = Class::Outside;
+                after
+            }
+            ('[', _) => {
+                class = Class::Inside;
+                match after.strip_prefix(':').and_then(|name| name.split_once(":]")) {
+                    Some((name, after)) => {
+                        out.push_str(&format!("[:{name}:]"));
+                        after
+                    }
+                    None => {
+                        out.push_str("\\[");
+                        after
+                    }
+                }
+            }
+            ('&' | '~', Class::Start | Class::Inside) => {
+                class = Class::Inside;
+                out.push('\\');
+                out.push(char);
+                after
+            }
+            ('-', Class::Start | Class::Inside) if after.starts_with('-') => {
+                class = Class::Inside;
+                out.push_str("-\\-");
+                &after[1..]
+            }
+            ('{', Class::Outside) => {
+                out.push_str("\\{");
+                after
+            }
+            _ => {
+                if class == Class::Start {
+                    class = Class::Inside;
+                }
+                out.push(char);
+                after
+            }
+        };
+        if class == Class::Start && !out.ends_with(['[', '^']) {
+            class = Class::Inside;
+        }
+    }
+    Ok(out)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Outside,
+    /// Right after the opening bracket, where `]` is a letter.
+    Start,
+    Inside,
+}
+
+/// Translates what follows a backslash and returns what follows that.
+fn escape<'a>(after: &'a str, in_class: bool, out: &mut String) -> Result<&'a str, String> {
+    let Some(char) = after.chars().next() else {
+        return Err("error parsing regexp: trailing backslash at end of expression: ``".into());
+    };
+    let rest = &after[char.len_utf8()..];
+    let class = match char {
+        'd' => "0-9",
+        'w' => "0-9A-Za-z_",
+        's' => "\\t\\n\\f\\r ",
+        'D' => "^0-9",
+        'W' => "^0-9A-Za-z_",
+        'S' => "^\\t\\n\\f\\r ",
+        'b' | 'B' if !in_class => {
+            out.push_str(if char == 'b' { "(?-u:\\b)" } else { "(?-u:\\B)" });
+            return Ok(rest);
+        }
+        'Q' if !in_class => {
+            let (literal, rest) = rest.split_once("\\E").unwrap_or((rest, ""));
+            out.push_str(&regex::escape(literal));
+            return Ok(rest);
+        }
+        '<' | '>' => {
+            out.push(char);
+            return Ok(rest);
+        }
+        _ => {
+            out.push('\\');
+            out.push(char);
+            return Ok(rest);
+        }
+    };
+    if in_class && !class.starts_with('^') {
+        out.push_str(class);
+    } else {
+        out.push_str(&format!("[{class}]"));
+    }
+    Ok(rest)
+}
+
+/// The length of a repetition at the beginning of the text.
+fn repetition_len(text: &str) -> Result<Option<usize>, String> {
+    match text.as_bytes().first() {
+        Some(b'*' | b'+' | b'?') => Ok(Some(1)),
+        Some(b'{') => Ok(repetition(&text[1..])?.map(|length| length + 1)),
+        _ => Ok(None),
+    }
+}
+
+/// The length of `2,3}` after an opening brace; `None` when the brace is a letter.
+fn repetition(after: &str) -> Result<Option<usize>, String> {
+    let Some(end) = after.find('}') else { return Ok(None) };
+    let (low, high) = match after[..end].split_once(',') {
+        None => (&after[..end], None),
+        Some((low, high)) => (low, Some(high)),
+    };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(low) || !high.is_none_or(|high| high.is_empty() || is_number(high)) {
+        return Ok(None);
+    }
+    let is_allowed =
+        |text: &str| !text.is_empty() && text.parse::<u32>().is_ok_and(|count| count <= REPEAT_MAX);
+    let fits = is_allowed(low) && high.is_none_or(|high| high.is_empty() || is_allowed(high));
+    match fits {
+        true => Ok(Some(end + 1)),
+        false => Err(format!("error parsing regexp: invalid repeat count: `{{{}}}`", &after[..end])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_mean_what_they_mean_in_go() {
+        let rows = [
+            ("^[a-z]+$", "abc", true),
+            ("a{,2}", "a{,2}", true),
+            ("x*?y", "xxy", true),
+            (r"\w", "é", false),
+            (r"[[a]", "[", true),
+            (r"\Qa.b\E", "a.b", true),
+            ("(?:a)", "a", true),
+            ("(?i)A", "a", true),
+            ("a{2}", "aa", true),
+            ("a??", "", true),
+        ];
+        for (pattern, text, expected) in rows {
+            assert_eq!(compile(pattern, 1 << 20).unwrap().is_match(text), expected, "{pattern}");
+        }
+        for pattern in ["x++", "x**", "x{2}{3}", "(", "a{1001}", "*a", "x+?+"] {
+            assert!(compile(pattern, 1 << 20).is_err(), "{pattern}");
+        }
+        assert_eq!(compile("((a{100}){100}){100}", 1 << 20).unwrap_err(), "expression too large");
+    }
+}

@@ -1,0 +1,138 @@
+//! Custom objects that were stored under another schema than today's are read as today's would have them: without
+//! members it no longer has, with defaults it has since. Everything else is copied out as it is stored.
+//!
+//! Every record of a custom object carries its *form*: the version it was stored in, and a digest of what that
+//! version's schema did to what it read.
+//!
+//! **Invariant.** A record's body is what its form's schema makes of it (pruning and defaulting again change
+//! nothing). So where the form is that of today's schema, and the reader's version keeps the same members, the bytes are
+//! the answer, and knowing that costs one comparison. The form says what the writer did, so this holds whatever
+//! happened to the CRD between the write's decision and its commit, and moves with the record into forks.
+//!
+//! As upstream does, an object is completed by the version it was stored in, and after that only loses what the reader's
+//! version does not know. What says nothing, or names a version that is gone, is taken to be of the storage version.
+
+use std::borrow::Cow;
+
+use polder_machinery::schema::Schema;
+use polder_machinery::schema::reading::{Extent, complete, complete_for_reading, narrow, reading};
+use polder_model::{SmolStr, Status, Value};
+use polder_store::Record;
+use sha2::{Digest as _, Sha256};
+
+use crate::definition::{ResourceDefinition, Target};
+
+/// Sixteen hexadecimal digits' worth: only a tenant's own schemas are told apart by it.
+const DIGEST_LEN: usize = 8;
+
+/// What a schema does to what it reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Digests {
+    /// Which members stay.
+    members: [u8; DIGEST_LEN],
+    /// Which members stay and which defaults come.
+    whole: [u8; DIGEST_LEN],
+}
+
+/// One version of a custom resource, served or not: objects may be stored in it.
+#[derive(Debug)]
+pub(crate) struct StoredForm {
+    version: SmolStr,
+    schema: Schema,
+    digests: Digests,
+    /// As records carry it: the digest, then the version.
+    mark: Box<[u8]>,
+}
+
+/// What must be done to a stored object before a reader sees it.
+#[derive(Debug)]
+pub(crate) struct Rereading<'d> {
+    /// Prune and default as this version does.
+    complete: Option<&'d StoredForm>,
+    /// Drop what this version does not know.
+    narrow: Option<&'d StoredForm>,
+}
+
+impl Digests {
+    pub(super) fn of(schema: &Schema) -> Digests {
+        let digest = |extent| {
+            let mut hash = Sha256::new();
+            reading(schema, extent, &mut |piece| hash.update(piece));
+            let mut short = [0; DIGEST_LEN];
+            short.copy_from_slice(&hash.finalize()[..DIGEST_LEN]);
+            short
+        };
+        Digests { members: digest(Extent::Members), whole: digest(Extent::Whole) }
+    }
+}
+
+impl StoredForm {
+    pub(super) fn new(version: SmolStr, schema: Schema, digests: Digests) -> StoredForm {
+        let mark = [&digests.whole[..], version.as_bytes()].concat().into();
+        StoredForm { version, schema, digests, mark }
+    }
+}
+
+impl Rereading<'_> {
+    pub(crate) fn apply(&self, value: &mut Value) {
+        if let Some(form) = self.complete {
+            complete_for_reading(&form.schema, value);
+        }
+        if let Some(form) = self.narrow {
+            narrow(&form.schema, value);
+        }
+    }
+}
+
+impl ResourceDefinition {
+    fn form(&self, version: &str) -> Option<&StoredForm> {
+        self.forms.iter().find(|form| form.version == version)
+    }
+
+    /// What must be done to a stored object before a reader of a version sees it; `None` when its bytes are right.
+    pub(crate) fn rereading(&self, version: &str, record: &Record) -> Option<Rereading<'_>> {
+        if self.forms.is_empty() {
+            return None;
+        }
+        let (digest, name) = split(record.form());
+        let named = self.forms.iter().find(|form| form.version.as_bytes() == name);
+        let stored = named.or_else(|| self.form(&self.storage.version))?;
+        let complete = (stored.digests.whole != digest || named.is_none()).then_some(stored);
+        let narrow = self.form(version);
+        let narrow = narrow.filter(|reader| reader.digests.members != stored.digests.members);
+        (complete.is_some() || narrow.is_some()).then_some(Rereading { complete, narrow })
+    }
+
+    /// Brings an object that was changed without a look at its schema back into the form of its version.
+    pub(crate) fn complete(&self, version: &str, value: &mut Value) -> Result<(), Status> {
+        let completed = self.form(version).map_or(Ok(()), |form| complete(&form.schema, value));
+        completed.map_err(|error| Status::too_large(error.to_string()))
+    }
+
+    /// An object as it is to be stored. It is complete in the version it comes in; the empty one stands for none.
+    pub(crate) fn to_stored(&self, version: &str, value: &Value) -> Record {
+        let Some(storage) = self.form(&self.storage.version) else { return Record::encode(value) };
+        let mut stored_form = Cow::Borrowed(value);
+        let alike = self.form(version).is_some_and(|form| form.digests == storage.digests);
+        if !alike {
+            // What does not fit in with its defaults gets no form: it is looked at again by everybody who reads it.
+            if complete(&storage.schema, stored_form.to_mut()).is_err() {
+                return Record::encode(value);
+            }
+        }
+        Record::encode_as(&stored_form, &storage.mark)
+    }
+}
+
+/// Whether a write would change nothing: the same object, stored in the same version.
+pub(crate) fn is_unchanged(target: &Target, new: &Record, stored: &Record) -> bool {
+    let same_version = || {
+        let ((_, new), (_, stored)) = (split(new.form()), split(stored.form()));
+        stored.is_empty() || new == stored
+    };
+    new.body() == stored.body() && (!target.definition.is_custom() || same_version())
+}
+
+fn split(form: &[u8]) -> (&[u8], &[u8]) {
+    form.split_at_checked(DIGEST_LEN).unwrap_or_default()
+}
