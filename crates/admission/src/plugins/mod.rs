@@ -12,6 +12,7 @@ mod resize;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
+mod storage_protection;
 mod taint_nodes;
 
 use crate::plugin::Place::{self, Elsewhere, Missing, Off, On};
@@ -27,8 +28,8 @@ pub static ALL: &[Place] = &[
     On(&priority::Priority),
     On(&default_toleration_seconds::DefaultTolerationSeconds),
     On(&default_storage_class::DefaultStorageClass),
-    // Its finalizers are taken away by controllers that are not there yet.
-    Missing("StorageObjectInUseProtection"),
+    // To be turned on with the controllers that take its finalizers away: without them no claim could be deleted.
+    Off(&storage_protection::StorageObjectInUseProtection),
     Off(&owner_references::OwnerReferencesPermissionEnforcement),
     On(&resize::PersistentVolumeClaimResize),
     On(&runtime_class::RuntimeClass),
