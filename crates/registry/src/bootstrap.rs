@@ -1,5 +1,5 @@
-//! The objects every plane starts with: system namespaces, default roles, priority classes, request priorities, and the
-//! service of the API itself.
+//! The objects every plane starts with: system namespaces with their accounts, default roles, priority classes, request
+//! priorities, and the service of the API itself.
 //!
 //! They are one layer that all planes share, so they are a function of the creation time and nothing else: the same
 //! objects, in the same order, with the same UIDs (but for that of kube-system). What else differs between servers
@@ -111,7 +111,10 @@ impl Kind {
     }
 }
 
+const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
 const NAMESPACE: Kind = Kind::new("", "namespaces", "Namespace");
+const SERVICE_ACCOUNT: Kind = Kind::new("", "serviceaccounts", "ServiceAccount");
 const SERVICE: Kind = Kind::new("", "services", "Service");
 const SERVICE_CIDRS: Kind = Kind::new("networking.k8s.io", "servicecidrs", "ServiceCIDR");
 const IP_ADDRESS: Kind = Kind::new("networking.k8s.io", "ipaddresses", "IPAddress");
@@ -120,7 +123,8 @@ const PRIORITY_CLASS: Kind = Kind::new("scheduling.k8s.io", "priorityclasses", "
 /// All of them, created at `now` (RFC 3339, seconds). Namespaces come first, so that they can be written in order.
 pub fn objects(now: &str) -> Vec<BootstrapObject> {
     let mut objects = Vec::with_capacity(256);
-    objects.extend(["default", "kube-system", "kube-public", "kube-node-lease"].map(namespace));
+    objects.extend(NAMESPACES.map(namespace));
+    objects.extend(NAMESPACES.map(|name| SERVICE_ACCOUNT.object(Some(name), "default", json!({}))));
     objects.push(service_cidr(now));
     objects.push(service());
     objects.push(ip_address());
@@ -260,6 +264,7 @@ mod tests {
                 ("prioritylevelconfigurations", 8),
                 ("rolebindings", 7),
                 ("roles", 7),
+                ("serviceaccounts", 4),
                 ("servicecidrs", 1),
                 ("services", 1),
             ]

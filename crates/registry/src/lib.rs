@@ -23,6 +23,7 @@ pub mod watch;
 pub mod write;
 
 pub mod actions;
+mod admission;
 mod custom;
 mod finalize;
 mod identity;

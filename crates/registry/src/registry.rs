@@ -9,6 +9,7 @@ use polder_model::{GroupResource, GroupVersion, PlaneId, Status, Value};
 use polder_store::{Key, ObjectName, Plane, ResourceId, Store, StoredObject};
 use tokio_util::task::TaskTracker;
 
+use crate::admission::NamespaceTurns;
 use crate::catalog::{Catalog, builtin_definitions};
 use crate::context::RequestContext;
 use crate::custom::Customs;
@@ -38,6 +39,7 @@ pub struct Registry {
     pub(crate) core: Arc<Catalog>,
     pub(crate) customs: Arc<Customs>,
     pub(crate) chores: Chores,
+    pub(crate) namespace_turns: NamespaceTurns,
     /// Planes that are being filled right now.
     pub(crate) importing: parking_lot::Mutex<HashSet<PlaneId>>,
     /// Everything the registry starts by itself.
@@ -74,6 +76,7 @@ impl Registry {
             core: Arc::new(Catalog::base(core, "core")),
             customs: Arc::default(),
             chores: Chores::default(),
+            namespace_turns: NamespaceTurns::default(),
             importing: parking_lot::Mutex::default(),
             tasks: TaskTracker::new(),
             store,

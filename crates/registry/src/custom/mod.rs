@@ -31,6 +31,7 @@ pub(crate) use self::kinds::{Crd, Customs};
 use self::names::Names;
 pub(crate) use self::names::set_condition;
 use self::schemas::Compiled;
+pub(crate) use self::turns::Turns;
 pub(crate) use self::warnings::warnings;
 use crate::behavior::Behavior;
 use crate::catalog::Catalog;

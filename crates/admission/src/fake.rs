@@ -1,0 +1,153 @@
+//! A world of plain values, and short ways to ask a plugin about an object in it.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use polder_model::{GroupResource, GroupVersionKind, PlaneId, Status, Value};
+
+use crate::attributes::{Attributes, Operation, User};
+use crate::notes::Notes;
+use crate::plugin::Plugin;
+use crate::world::{Answer, Found, Question, World};
+
+/// Objects by resource: `pods`, `storageclasses.storage.k8s.io`. The revision of an object is its place.
+#[derive(Default)]
+pub(crate) struct Fake {
+    pub(crate) objects: Vec<(&'static str, Value)>,
+    pub(crate) allowed: bool,
+}
+
+impl Fake {
+    pub(crate) fn of(objects: &[(&'static str, &str)]) -> Fake {
+        let parsed = objects.iter().map(|(resource, text)| (*resource, parse(text)));
+        Fake { objects: parsed.collect(), allowed: true }
+    }
+
+    fn matching(&self, resource: &GroupResource, namespace: &str) -> impl Iterator<Item = Found> {
+        let (wanted, namespace) = (resource.to_string(), namespace.to_owned());
+        let all = self.objects.iter().enumerate();
+        let own = all.filter(move |(_, (resource, object))| {
+            let place = object.str_at(&["metadata", "namespace"]).unwrap_or_default();
+            *resource == wanted && (namespace.is_empty() || place == namespace)
+        });
+        own.map(|(revision, (_, value))| Found { value: value.clone(), revision: revision as u64 })
+    }
+}
+
+impl World for Fake {
+    fn get<'a>(
+        &'a self,
+        resource: &'a GroupResource,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> Answer<'a, Option<Found>> {
+        let found = self
+            .matching(resource, namespace)
+            .find(|one| one.value.str_at(&["metadata", "name"]) == Some(name));
+        Box::pin(std::future::ready(Ok(found)))
+    }
+
+    fn each<'a>(
+        &'a self,
+        resource: &'a GroupResource,
+        namespace: &'a str,
+        visit: &'a mut (dyn FnMut(Found) + Send),
+    ) -> Answer<'a, ()> {
+        self.matching(resource, namespace).for_each(visit);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn count<'a>(&'a self, resource: &'a GroupResource, namespace: &'a str) -> Answer<'a, u64> {
+        let count = self.matching(resource, namespace).count() as u64;
+        Box::pin(std::future::ready(Ok(count)))
+    }
+
+    fn resource<'a>(&'a self, group: &'a str, _: &'a str) -> Answer<'a, Option<(GroupResource, bool)>> {
+        Box::pin(std::future::ready(Ok(Some((GroupResource::new(group, "secrets"), true)))))
+    }
+
+    fn allows<'a>(&'a self, _: Question<'a>) -> Answer<'a, bool> {
+        Box::pin(std::future::ready(Ok(self.allowed)))
+    }
+}
+
+pub(crate) fn parse(text: &str) -> Value {
+    Value::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// Nothing in a fake world waits.
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("a fake world never waits"),
+    }
+}
+
+/// `pods`, `pods/resize`, `ingresses.networking.k8s.io`.
+pub(crate) struct Request<'a> {
+    pub(crate) plugin: &'a dyn Plugin,
+    pub(crate) world: &'a Fake,
+    pub(crate) path: &'a str,
+    pub(crate) operation: Operation,
+}
+
+impl Request<'_> {
+    fn with<T>(
+        &self,
+        object: Option<&Value>,
+        old: Option<&Value>,
+        run: impl FnOnce(&Attributes<'_>, &mut Notes) -> Result<T, Status>,
+    ) -> Result<(T, Notes), String> {
+        let (resource, subresource) = self.path.split_once('/').unwrap_or((self.path, ""));
+        let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
+        let resource = GroupResource::new(group, plural);
+        let kind = GroupVersionKind { group: group.into(), version: "v1".into(), kind: "Kind".into() };
+        let name = object.or(old).and_then(|one| one.str_at(&["metadata", "name"])).unwrap_or("x");
+        let attributes = Attributes {
+            plane: PlaneId::CORE,
+            user: User { name: "jane", groups: &[] },
+            operation: self.operation,
+            resource: &resource,
+            version: "v1",
+            subresource,
+            kind: &kind,
+            namespace: "ns",
+            name,
+            dry_run: false,
+            seed: 0,
+            old,
+        };
+        let mut notes = Notes::default();
+        match run(&attributes, &mut notes) {
+            Ok(value) => Ok((value, notes)),
+            Err(status) => Err(status.message),
+        }
+    }
+
+    /// The changed object, or the refusal.
+    pub(crate) fn admit(&self, object: &str, old: Option<&str>) -> Result<Value, String> {
+        let (mut object, old) = (parse(object), old.map(parse));
+        let before = object.clone();
+        let run = |request: &Attributes<'_>, notes: &mut Notes| {
+            now(self.plugin.admit(request, &mut object, self.world, notes))
+        };
+        self.with(Some(&before), old.as_ref(), run)?;
+        Ok(object)
+    }
+
+    pub(crate) fn validate(&self, object: &str, old: Option<&str>) -> Result<Notes, String> {
+        let (object, old) = (parse(object), old.map(parse));
+        let run = |request: &Attributes<'_>, notes: &mut Notes| {
+            now(self.plugin.validate(request, Some(&object), self.world, notes))
+        };
+        Ok(self.with(Some(&object), old.as_ref(), run)?.1)
+    }
+
+    pub(crate) fn account(&self, object: Option<&str>, old: Option<&str>) -> Result<Notes, String> {
+        let (object, old) = (object.map(parse), old.map(parse));
+        let run = |request: &Attributes<'_>, notes: &mut Notes| {
+            now(self.plugin.account(request, object.as_ref(), self.world, notes))
+        };
+        Ok(self.with(object.as_ref(), old.as_ref(), run)?.1)
+    }
+}

@@ -1,0 +1,60 @@
+//! How a plugin looks at the rest of its plane.
+
+use std::pin::Pin;
+
+use polder_model::{GroupResource, Status, Value};
+
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send + 'a>>;
+
+/// The other objects of the plane a request is about, as they are now. There is no way to any other plane.
+pub trait World: Send + Sync {
+    fn get<'a>(
+        &'a self,
+        resource: &'a GroupResource,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> Answer<'a, Option<Found>>;
+
+    /// Every object of a resource in a namespace; an empty namespace means all of the plane.
+    fn each<'a>(
+        &'a self,
+        resource: &'a GroupResource,
+        namespace: &'a str,
+        visit: &'a mut (dyn FnMut(Found) + Send),
+    ) -> Answer<'a, ()>;
+
+    /// How many objects [`World::each`] would visit.
+    fn count<'a>(&'a self, resource: &'a GroupResource, namespace: &'a str) -> Answer<'a, u64>;
+
+    /// The resource of a kind that the plane serves, and whether it is namespaced.
+    fn resource<'a>(&'a self, group: &'a str, kind: &'a str) -> Answer<'a, Option<(GroupResource, bool)>>;
+
+    /// Whether the user of this request may do something else too.
+    fn allows<'a>(&'a self, question: Question<'a>) -> Answer<'a, bool>;
+
+    /// What [`World::each`] visits, at once: for resources of which there are few.
+    fn list<'a>(&'a self, resource: &'a GroupResource, namespace: &'a str) -> Answer<'a, Vec<Found>> {
+        Box::pin(async move {
+            let mut found = Vec::new();
+            self.each(resource, namespace, &mut |one| found.push(one)).await?;
+            Ok(found)
+        })
+    }
+}
+
+/// An object in the version it is stored in, and when it was last written.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub value: Value,
+    pub revision: u64,
+}
+
+/// May the user do this?
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    pub verb: &'a str,
+    pub resource: &'a GroupResource,
+    pub subresource: &'a str,
+    pub namespace: &'a str,
+    pub name: &'a str,
+}
