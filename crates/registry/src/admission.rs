@@ -108,8 +108,9 @@ impl Registry {
             _ => Operation::Delete,
         };
         let chain = &target.definition.admission;
+        let released = self.released(context, target, object, old);
         if !chain.accounts(operation) {
-            return Ok(Account::default());
+            return Ok(Account { writes: released, _turn: None });
         }
         let subject = Subject::of(target, object);
         let request = subject.attributes(context, target, operation, old, dry_run);
@@ -117,7 +118,7 @@ impl Registry {
         let mut notes = Notes::default();
         chain.account(&request, object, &world, &mut notes).await?;
         if notes.writes.is_empty() || dry_run {
-            return Ok(Account::default());
+            return Ok(Account { writes: released, _turn: None });
         }
         let turn = self.namespace_turns.take((context.plane.id, target.namespace.clone())).await;
         notes = Notes::default();
@@ -134,7 +135,7 @@ impl Registry {
                 Expected::At(revision) => Expect::At(Revision(revision)),
             },
         });
-        Ok(Account { writes: writes.collect(), _turn: Some(turn) })
+        Ok(Account { writes: writes.chain(released).collect(), _turn: Some(turn) })
     }
 
     /// A quota tells how much of it is used from its first moment on, and anew when it allows something else.

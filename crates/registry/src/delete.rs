@@ -65,7 +65,12 @@ impl DeleteOptions {
             let dry_run = dry_run(query.all("dryRun"), &mut errors);
             invalid_options("DeleteOptions", &errors)?;
             let propagation = propagation(policy, orphan);
-            return Ok(DeleteOptions { dry_run, grace_period_seconds: grace, propagation, ..DeleteOptions::default() });
+            return Ok(DeleteOptions {
+                dry_run,
+                grace_period_seconds: grace,
+                propagation,
+                ..DeleteOptions::default()
+            });
         };
         if !matches!(body, Value::Object(_)) {
             return Err(Status::bad_request("the body of a delete must be DeleteOptions"));

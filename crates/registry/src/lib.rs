@@ -24,6 +24,7 @@ pub mod write;
 
 pub mod actions;
 mod admission;
+mod allotment;
 mod custom;
 mod finalize;
 mod identity;

@@ -156,6 +156,7 @@ impl Registry {
         guards.extend(custom::guard(self, context, target).await?);
         let key = self.key(context, target);
         let plane = planes::change(self, context, target, Some(&value), None)?;
+        let allotted = self.allot(context, target, &mut value, None).await?;
         let record = self.fitted(context, target, &mut value)?;
         let account = self.account(context, target, Some(&value), None, options.dry_run).await?;
         if options.dry_run {
@@ -172,6 +173,7 @@ impl Registry {
         writes.extend(planes::first_write(self, plane.as_ref()));
         writes.extend(self.namespace_contents(context, target));
         writes.extend(account.writes.iter().cloned());
+        writes.extend(allotted.writes.iter().cloned());
         let change = Change { writes, guards, plane };
         match self.store.commit(change).await {
             Ok(committed) => {
@@ -556,6 +558,7 @@ impl Registry {
             target.definition.complete(version, &mut new).ok();
         }
         keep_times(&mut new, old);
+        let allotted = self.allot(context, target, &mut new, Some(old)).await?;
         let mut record = encoded(context, target, &new);
         // What is on its way out goes, and what does not grow stays, however large it is.
         if record.len() > stored.record.len()
@@ -590,6 +593,7 @@ impl Registry {
             record: Some(record.clone()),
             expect: Expect::At(stored.revision),
         }];
+        writes.extend(allotted.writes.iter().cloned());
         let begins = custom::chore(self, target).is_some() && begins_to_go(&new, old);
         if begins || custom::frees_names(self, context, target, Some((old, &new))).await? {
             writes.push(self.chore_mark(&context.plane));
@@ -615,7 +619,7 @@ impl Registry {
     }
 
     /// Commits a change of an object that was there, with what else it makes true. Starts over while it is only that
-    /// which others change; a conflict that comes back is about the object itself.
+    /// which others change; a conflict that comes back is about the object itself or what it was allotted.
     pub(crate) async fn commit_counted(
         &self,
         context: &RequestContext,
@@ -630,7 +634,8 @@ impl Registry {
             let all = writes.iter().chain(&account.writes).cloned().collect();
             let change = Change { writes: all, guards: Vec::new(), plane: plane.clone() };
             match self.store.commit(change).await {
-                Err(CommitError::Conflict { key: other, .. }) if other != *key => {}
+                Err(CommitError::Conflict { key: other, .. })
+                    if other != *key && writes.iter().all(|write| write.key != other) => {}
                 outcome => return Ok(outcome),
             }
         }

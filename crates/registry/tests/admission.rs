@@ -180,3 +180,90 @@ async fn a_namespace_goes_with_its_quota() {
         assert_eq!(code(plane.delete(&format!("v1/namespaces/{kept}"), json!({})).await), (403, refusal));
     }
 }
+
+fn service(name: &str, spec: Value) -> Value {
+    json!({"metadata": {"name": name}, "spec": spec})
+}
+
+#[tokio::test]
+async fn no_two_services_have_the_same_address_or_port() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let creates = (0..60).map(|index| {
+        let spec = json!({"type": "NodePort", "ports": [{"port": 80}]});
+        let (plane, object) = (&plane, service(&format!("s{index}"), spec));
+        async move { plane.create("v1/services/default", object).await.unwrap() }
+    });
+    let made = join_all(creates).await;
+    let distinct = |path: &dyn Fn(&Value) -> String| {
+        let mut all: Vec<String> = made.iter().map(path).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.len()
+    };
+    assert_eq!(distinct(&|one| one.str_at(&["spec", "clusterIP"]).unwrap().into()), 60);
+    let port = |one: &Value| one.array_at(&["spec", "ports"])[0].i64_at(&["nodePort"]).unwrap();
+    assert_eq!(distinct(&|one| port(one).to_string()), 60);
+    assert!(made.iter().all(|one| (30_086..=32_767).contains(&port(one))));
+    let (addresses, _) = plane.list("networking.k8s.io/v1/ipaddresses", &[]).await.unwrap();
+    assert_eq!(addresses.len(), 61, "these and that of the API itself");
+}
+
+#[tokio::test]
+async fn services_get_what_they_ask_for_and_give_it_back() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let spec =
+        || json!({"type": "NodePort", "clusterIP": "10.96.0.77", "ports": [{"port": 80, "nodePort": 30001}]});
+    let made = plane.create("v1/services/default", service("a", spec())).await.unwrap();
+    assert_eq!(made.array_at(&["spec", "clusterIPs"]), ["10.96.0.77".into()]);
+    assert_eq!(made.array_at(&["spec", "ipFamilies"]), ["IPv4".into()]);
+    let address = plane.get("networking.k8s.io/v1/ipaddresses/10.96.0.77").await.unwrap();
+    assert_eq!(address.str_at(&["spec", "parentRef", "name"]), Some("a"));
+
+    let refusals = [
+        (
+            spec(),
+            "Service \"b\" is invalid: spec.clusterIPs: Invalid value: [\"10.96.0.77\"]: failed to allocate IP 10.96.0.77: provided IP is already allocated",
+        ),
+        (
+            json!({"clusterIP": "10.1.2.3", "ports": [{"port": 80}]}),
+            "Service \"b\" is invalid: spec.clusterIPs: Invalid value: [\"10.1.2.3\"]: failed to allocate IP 10.1.2.3: the provided network does not match the current range",
+        ),
+        (
+            json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30001}]}),
+            "Service \"b\" is invalid: spec.ports[0].nodePort: Invalid value: 30001: provided port is already allocated",
+        ),
+        (
+            json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 80}]}),
+            "Service \"b\" is invalid: spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-32767",
+        ),
+        (
+            json!({"ipFamilyPolicy": "RequireDualStack", "ports": [{"port": 80}]}),
+            "Service \"b\" is invalid: spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services",
+        ),
+    ];
+    for (spec, expected) in refusals {
+        let refused = plane.create("v1/services/default", service("b", spec)).await.unwrap_err();
+        assert_eq!(refused.message, expected);
+    }
+
+    // Another type needs less.
+    let patch = json!({"spec": {"type": "ExternalName", "externalName": "x.example", "clusterIP": null, "clusterIPs": null, "ports": null}});
+    let made = plane.patch("v1/services/default/a", PatchKind::Merge, patch).await.unwrap();
+    assert_eq!(made.at(&["spec", "clusterIP"]), None);
+    assert!(plane.get("networking.k8s.io/v1/ipaddresses/10.96.0.77").await.is_err());
+    plane.create("v1/services/default", service("b", spec())).await.unwrap();
+    plane.delete("v1/services/default/b", json!({})).await.unwrap();
+    plane.create("v1/services/default", service("c", spec())).await.unwrap();
+
+    let headless = plane
+        .create(
+            "v1/services/default",
+            service("h", json!({"clusterIP": "None", "selector": {"a": "b"}, "ports": [{"port": 80}]})),
+        )
+        .await
+        .unwrap();
+    assert_eq!(headless.array_at(&["spec", "clusterIPs"]), ["None".into()]);
+    assert_eq!(headless.array_at(&["spec", "ipFamilies"]), ["IPv4".into()]);
+}
