@@ -237,7 +237,7 @@ impl Registry {
         if matches!(plane, Some(polder_store::PlaneChange::Delete { .. })) {
             writes.extend(self.chore_unmark(&target.name).await?);
         }
-        match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
+        match self.store.commit(Change { writes, plane, ..Change::default() }).await {
             Ok(committed) => {
                 custom::committed(self, context, target, committed.revision, None);
                 self.nudge_holder(context, target);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use polder_model::{GroupVersion, PlaneId, SmolStr, Status, Value, json};
-use polder_store::{Expect, ForkSource, Key, Limits, PlaneChange, Store, Write};
+use polder_store::{ForkSource, Limits, PlaneChange, Renewal, Store};
 
 use crate::bootstrap;
 use crate::context::RequestContext;
@@ -128,12 +128,20 @@ pub(crate) fn change(
     Ok(Some(change))
 }
 
-/// What a new plane has of its own from the start. A fork is its source's twin and has nothing.
-pub(crate) fn first_write(registry: &Registry, change: Option<&PlaneChange>) -> Option<Write> {
-    let Some(PlaneChange::Create { .. }) = change else { return None };
-    let (name, record) = bootstrap::own_namespace(&registry.now());
-    let key = Key { plane: PlaneId::NEW, resource: registry.namespaces, name };
-    Some(Write { key, record: Some(record), expect: Expect::Anything })
+/// What a new plane has of its own from the start, so that it is not taken for another: also a fork.
+pub(crate) fn renewal(registry: &Registry, change: Option<&PlaneChange>) -> Option<Renewal> {
+    let created = match change? {
+        PlaneChange::Create { .. } => Some(registry.now()),
+        // A fork is as old as what it was forked from.
+        PlaneChange::Fork { .. } => None,
+        _ => return None,
+    };
+    let uid = uuid::Uuid::new_v4();
+    Some(Renewal {
+        resource: registry.namespaces,
+        name: bootstrap::own_namespace(),
+        make: Arc::new(move |record| bootstrap::renewed(record, uid, created.as_deref())),
+    })
 }
 
 /// The core plane cannot be deleted; everything else can.

@@ -156,10 +156,9 @@ impl Registry {
             value.remove_at(&["metadata", "resourceVersion"]);
             return Ok(Answered::Made(value));
         }
-        let mut writes =
-            vec![Write { key: key.clone(), record: Some(record.clone()), expect: Expect::Absent }];
-        writes.extend(planes::first_write(self, plane.as_ref()));
-        let change = Change { writes, guards, plane };
+        let writes = vec![Write { key: key.clone(), record: Some(record.clone()), expect: Expect::Absent }];
+        let renewals = planes::renewal(self, plane.as_ref()).into_iter().collect();
+        let change = Change { writes, guards, plane, renewals };
         match self.store.commit(change).await {
             Ok(committed) => {
                 let revision = committed.revision;
@@ -574,7 +573,7 @@ impl Registry {
         if begins || custom::frees_names(self, context, target, Some((old, &new))).await? {
             writes.push(self.chore_mark(&context.plane));
         }
-        match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
+        match self.store.commit(Change { writes, plane, ..Change::default() }).await {
             Ok(committed) => {
                 custom::committed(self, context, target, committed.revision, Some(&new));
                 if begins {
@@ -608,7 +607,7 @@ impl Registry {
         if custom::frees_names(self, context, target, None).await? {
             writes.push(self.chore_mark(&context.plane));
         }
-        match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
+        match self.store.commit(Change { writes, plane, ..Change::default() }).await {
             Ok(committed) => {
                 custom::committed(self, context, target, committed.revision, None);
                 self.nudge_holder(context, target);
