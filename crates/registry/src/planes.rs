@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use polder_model::{GroupVersion, PlaneId, SmolStr, Status, Value, json};
-use polder_store::{ForkSource, Limits, PlaneChange, Renewal, Store};
+use polder_store::{ForkSource, Limits, Plane, PlaneChange, Renewal, Store};
 
 use crate::bootstrap;
 use crate::context::RequestContext;
@@ -142,6 +142,22 @@ pub(crate) fn renewal(registry: &Registry, change: Option<&PlaneChange>) -> Opti
         name: bootstrap::own_namespace(),
         make: Arc::new(move |record| bootstrap::renewed(record, uid, created.as_deref())),
     })
+}
+
+/// Tells when a plane is left with as much as it may hold, or more: it begins with what its source has, and a lower limit takes
+/// nothing away. Nothing is wrong with that, but nothing can be added either.
+pub(crate) fn warn_if_full(context: &RequestContext, plane: Option<&Plane>) {
+    let Some(Plane { name, limits, usage, .. }) = plane else { return };
+    for (what, used, limit) in
+        [("objects", usage.objects(), limits.objects), ("stored bytes", usage.bytes(), limits.bytes)]
+    {
+        if limit > 0 && used >= limit {
+            context.warn(format!(
+                "plane {name} holds {used} {what} and its limit is {limit}: nothing can be added until it holds less or the limit is \
+                 raised"
+            ));
+        }
+    }
 }
 
 /// The core plane cannot be deleted; everything else can.

@@ -163,6 +163,7 @@ impl Registry {
             Ok(committed) => {
                 let revision = committed.revision;
                 custom::committed(self, context, target, revision, Some(&value));
+                planes::warn_if_full(context, committed.plane.as_deref());
                 // The space is of no interest to whoever answers a client.
                 let space = context.plane.overlay();
                 let stored = Arc::new(StoredObject { name: key.name, revision, space, record });
@@ -573,9 +574,13 @@ impl Registry {
         if begins || custom::frees_names(self, context, target, Some((old, &new))).await? {
             writes.push(self.chore_mark(&context.plane));
         }
+        let limited = matches!(plane, Some(PlaneChange::SetLimits { .. }));
         match self.store.commit(Change { writes, plane, ..Change::default() }).await {
             Ok(committed) => {
                 custom::committed(self, context, target, committed.revision, Some(&new));
+                if limited {
+                    planes::warn_if_full(context, self.store.plane(&target.name).as_deref());
+                }
                 if begins {
                     custom::deleted(self, context, target);
                 }

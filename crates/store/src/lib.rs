@@ -21,6 +21,7 @@ mod cache;
 mod committer;
 mod feed;
 mod list;
+mod noting;
 mod read;
 mod scan;
 mod shared;
