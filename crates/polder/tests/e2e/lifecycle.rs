@@ -177,13 +177,13 @@ fn a_full_disk() {
     assert!(ballast.is_err(), "it is not full");
     let said = refused(serve(&data, "127.0.0.1:0"));
     assert!(said.starts_with("error: ") && said.contains(data.to_str().unwrap()), "{said}");
-    assert!(said.contains("No space left on device") || said.contains("full"), "{said}");
+    assert!(said.to_lowercase().contains("no space "), "{said}");
     // With room for a part of it, too; and with room for all of it the same directory works.
     let room = fs::OpenOptions::new().write(true).open(disk.0.join("ballast")).unwrap();
     room.set_len((1 << 20) - (100 << 10)).unwrap();
     let said = refused(serve(&data, "127.0.0.1:0"));
     assert!(said.contains(data.to_str().unwrap()), "{said}");
-    assert!(said.contains("No space left on device") || said.contains("full"), "{said}");
+    assert!(said.to_lowercase().contains("no space "), "{said}");
     let grown = Command::new("mount").args(["-o", "remount,size=64m"]).arg(&disk.0).status();
     assert!(grown.unwrap().success());
     let mut child = serve(&data, "127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap();
