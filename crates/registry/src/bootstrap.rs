@@ -56,11 +56,19 @@ pub fn records(
 /// the cluster.
 const OWN_NAMESPACE: &str = "kube-system";
 
-pub(crate) fn own_namespace(now: &str) -> (ObjectName, Record) {
-    let mut object = namespace(OWN_NAMESPACE);
-    object.value.set_at(&["metadata", "creationTimestamp"], now);
-    object.value.set_at(&["metadata", "uid"], Uuid::new_v4().to_string());
-    (ObjectName::new("", object.name), Record::encode(&object.value))
+pub(crate) fn own_namespace() -> ObjectName {
+    ObjectName::cluster(OWN_NAMESPACE)
+}
+
+/// The same object with another uid, and with another time of creation if one is given.
+pub(crate) fn renewed(record: &Record, uid: Uuid, created: Option<&str>) -> Record {
+    // What is stored is JSON; were it not, the plane would rather be known as another than not be made.
+    let Ok(mut value) = Value::parse(record.body()) else { return record.clone() };
+    value.set_at(&["metadata", "uid"], uid.to_string());
+    if let Some(created) = created {
+        value.set_at(&["metadata", "creationTimestamp"], created);
+    }
+    Record::encode_as(&value, record.form())
 }
 
 /// A kind that bootstrap objects have.

@@ -188,6 +188,18 @@ impl Registry {
         found.ok_or_else(|| Status::not_found(&target.definition.group_resource(), &target.name))
     }
 
+    /// How much a stored object is, in whatever way the caller weighs it; nothing if it cannot be read. Nobody is asked who may
+    /// know: it is for whoever must make room before the object is looked at, not for clients.
+    pub async fn weigh(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        weigh: impl FnOnce(&[u8]) -> usize,
+    ) -> usize {
+        let found = self.find(context, target).await;
+        found.ok().flatten().map_or(0, |stored| weigh(stored.record.body()))
+    }
+
     pub(crate) async fn find(
         &self,
         context: &RequestContext,

@@ -170,15 +170,16 @@ impl Registry {
         }
         let mut writes =
             vec![Write { key: key.clone(), record: Some(record.clone()), expect: Expect::Absent }];
-        writes.extend(planes::first_write(self, plane.as_ref()));
+        let renewals = planes::renewal(self, plane.as_ref()).into_iter().collect();
         writes.extend(self.namespace_contents(context, target));
         writes.extend(account.writes.iter().cloned());
         writes.extend(allotted.writes.iter().cloned());
-        let change = Change { writes, guards, plane };
+        let change = Change { writes, guards, plane, renewals };
         match self.store.commit(change).await {
             Ok(committed) => {
                 let revision = committed.revision;
                 custom::committed(self, context, target, revision, Some(&value));
+                planes::warn_if_full(context, committed.plane.as_deref());
                 // The space is of no interest to whoever answers a client.
                 let space = context.plane.overlay();
                 let stored = Arc::new(StoredObject { name: key.name, revision, space, record });
@@ -598,9 +599,13 @@ impl Registry {
         if begins || custom::frees_names(self, context, target, Some((old, &new))).await? {
             writes.push(self.chore_mark(&context.plane));
         }
+        let limited = matches!(plane, Some(PlaneChange::SetLimits { .. }));
         match self.commit_counted(context, target, (Some(&new), old), &key, writes, plane).await? {
             Ok(committed) => {
                 custom::committed(self, context, target, committed.revision, Some(&new));
+                if limited {
+                    planes::warn_if_full(context, self.store.plane(&target.name).as_deref());
+                }
                 if begins {
                     custom::deleted(self, context, target);
                 }
@@ -632,7 +637,7 @@ impl Registry {
         for _ in 0..ATTEMPTS_MAX {
             let account = self.account(context, target, new, Some(old), false).await?;
             let all = writes.iter().chain(&account.writes).cloned().collect();
-            let change = Change { writes: all, guards: Vec::new(), plane: plane.clone() };
+            let change = Change { writes: all, plane: plane.clone(), ..Change::default() };
             match self.store.commit(change).await {
                 Err(CommitError::Conflict { key: other, .. })
                     if other != *key && writes.iter().all(|write| write.key != other) => {}
