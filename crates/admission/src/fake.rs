@@ -5,7 +5,10 @@ use std::task::{Context, Poll, Waker};
 
 use polder_model::{GroupResource, GroupVersionKind, PlaneId, Status, Value};
 
-use crate::attributes::{Attributes, Operation, User};
+use crate::attributes::{Attributes, Operation, Options, User};
+use polder_cel::Decision;
+
+use crate::dynamic::{Asked, Rulebook};
 use crate::notes::Notes;
 use crate::plugin::Plugin;
 use crate::world::{Answer, Found, Question, World};
@@ -15,12 +18,13 @@ use crate::world::{Answer, Found, Question, World};
 pub(crate) struct Fake {
     pub(crate) objects: Vec<(&'static str, Value)>,
     pub(crate) allowed: bool,
+    pub(crate) rules: Rulebook,
 }
 
 impl Fake {
     pub(crate) fn of(objects: &[(&'static str, &str)]) -> Fake {
         let parsed = objects.iter().map(|(resource, text)| (*resource, parse(text)));
-        Fake { objects: parsed.collect(), allowed: true }
+        Fake { objects: parsed.collect(), allowed: true, rules: Rulebook::default() }
     }
 
     fn matching(&self, resource: &GroupResource, namespace: &str) -> impl Iterator<Item = Found> {
@@ -62,8 +66,35 @@ impl World for Fake {
         Box::pin(std::future::ready(Ok(count)))
     }
 
-    fn resource<'a>(&'a self, group: &'a str, _: &'a str) -> Answer<'a, Option<(GroupResource, bool)>> {
-        Box::pin(std::future::ready(Ok(Some((GroupResource::new(group, "secrets"), true)))))
+    fn resource<'a>(
+        &'a self,
+        group: &'a str,
+        _: Option<&'a str>,
+        kind: &'a str,
+    ) -> Answer<'a, Option<(GroupResource, bool)>> {
+        let found = match kind {
+            "Missing" => None,
+            "ConfigMap" => Some((GroupResource::new(group, "configmaps"), true)),
+            "Node" => Some((GroupResource::new(group, "nodes"), false)),
+            _ => Some((GroupResource::new(group, "secrets"), true)),
+        };
+        Box::pin(std::future::ready(Ok(found)))
+    }
+
+    fn decide<'a>(&'a self, asked: &'a Asked) -> Answer<'a, Decision> {
+        let allowed = self.allowed && asked.verb != "never";
+        Box::pin(std::future::ready(Ok(Decision { allowed, ..Decision::default() })))
+    }
+
+    fn converted(&self, object: &Value, to: &GroupVersionKind) -> Value {
+        let mut object = object.clone();
+        object.set_at(&["apiVersion"], to.group_version().to_string());
+        object
+    }
+
+    fn aside<'a>(&'a self, work: Box<dyn FnOnce() + Send>) -> Answer<'a, ()> {
+        work();
+        Box::pin(std::future::ready(Ok(())))
     }
 
     fn allows<'a>(&'a self, _: Question<'a>) -> Answer<'a, bool> {
@@ -105,7 +136,7 @@ impl Request<'_> {
         let name = object.or(old).and_then(|one| one.str_at(&["metadata", "name"])).unwrap_or("x");
         let attributes = Attributes {
             plane: PlaneId::CORE,
-            user: User { name: "jane", groups: &[] },
+            user: User { name: "jane", uid: "", groups: &[], extra: &[] },
             operation: self.operation,
             resource: &resource,
             version: "v1",
@@ -113,9 +144,13 @@ impl Request<'_> {
             kind: &kind,
             namespace: "ns",
             name,
+            own_name: name,
             dry_run: false,
+            options: Options::default(),
             seed: 0,
             old,
+            others: &[],
+            rules: &self.world.rules,
         };
         let mut notes = Notes::default();
         match run(&attributes, &mut notes) {

@@ -2,7 +2,10 @@
 
 use std::pin::Pin;
 
-use polder_model::{GroupResource, Status, Value};
+use polder_cel::Decision;
+use polder_model::{GroupResource, GroupVersionKind, Status, Value};
+
+use crate::dynamic::Asked;
 
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send + 'a>>;
 
@@ -26,11 +29,25 @@ pub trait World: Send + Sync {
     /// How many objects [`World::each`] would visit.
     fn count<'a>(&'a self, resource: &'a GroupResource, namespace: &'a str) -> Answer<'a, u64>;
 
-    /// The resource of a kind that the plane serves, and whether it is namespaced.
-    fn resource<'a>(&'a self, group: &'a str, kind: &'a str) -> Answer<'a, Option<(GroupResource, bool)>>;
+    /// The resource of a kind that the plane serves, in any version or in one, and whether it is namespaced.
+    fn resource<'a>(
+        &'a self,
+        group: &'a str,
+        version: Option<&'a str>,
+        kind: &'a str,
+    ) -> Answer<'a, Option<(GroupResource, bool)>>;
 
     /// Whether the user of this request may do something else too.
     fn allows<'a>(&'a self, question: Question<'a>) -> Answer<'a, bool>;
+
+    /// What an expression wants to know about the user of this request, or about a service account.
+    fn decide<'a>(&'a self, asked: &'a Asked) -> Answer<'a, Decision>;
+
+    /// What is sent with this request, or was there, in another of its versions.
+    fn converted(&self, object: &Value, to: &GroupVersionKind) -> Value;
+
+    /// Does work that takes long where it holds up nobody else.
+    fn aside<'a>(&'a self, work: Box<dyn FnOnce() + Send>) -> Answer<'a, ()>;
 
     /// What [`World::each`] visits, at once: for resources of which there are few.
     fn list<'a>(&'a self, resource: &'a GroupResource, namespace: &'a str) -> Answer<'a, Vec<Found>> {

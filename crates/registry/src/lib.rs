@@ -32,6 +32,7 @@ mod ownership;
 mod remains;
 mod resources;
 mod reviews;
+mod rulebooks;
 mod scale;
 mod upstream_key;
 

@@ -12,10 +12,11 @@ use tokio_util::task::TaskTracker;
 use crate::admission::NamespaceTurns;
 use crate::catalog::{Catalog, builtin_definitions};
 use crate::context::RequestContext;
-use crate::custom::Customs;
+use crate::custom::{Customs, Turns};
 use crate::definition::{ResourceDefinition, Target};
 use crate::finalize::Chores;
 use crate::planes;
+use crate::rulebooks::Rulebooks;
 use crate::status::read_failed;
 
 /// What a server tells its registry about itself.
@@ -40,6 +41,9 @@ pub struct Registry {
     pub(crate) customs: Arc<Customs>,
     pub(crate) chores: Chores,
     pub(crate) namespace_turns: NamespaceTurns,
+    pub(crate) rulebooks: Arc<Rulebooks>,
+    /// Planes whose rules take long to run take turns with themselves.
+    pub(crate) rule_turns: Turns,
     /// Planes that are being filled right now.
     pub(crate) importing: parking_lot::Mutex<HashSet<PlaneId>>,
     /// Everything the registry starts by itself.
@@ -77,6 +81,8 @@ impl Registry {
             customs: Arc::default(),
             chores: Chores::default(),
             namespace_turns: NamespaceTurns::default(),
+            rulebooks: Arc::default(),
+            rule_turns: Turns::default(),
             importing: parking_lot::Mutex::default(),
             tasks: TaskTracker::new(),
             store,

@@ -14,8 +14,14 @@ mod runtime_class;
 mod service_account;
 mod storage_protection;
 mod taint_nodes;
+mod validating_policy;
 
+use polder_model::{GroupResource, Status, Value};
+
+use crate::attributes::Attributes;
 use crate::plugin::Place::{self, Elsewhere, Missing, Off, On};
+use crate::plugin::{Interest, Kind};
+use crate::world::World;
 
 /// All of them, in upstream's order: each changes objects in this order, then each judges them in this order.
 pub static ALL: &[Place] = &[
@@ -42,10 +48,24 @@ pub static ALL: &[Place] = &[
     Missing("NodeDeclaredFeatureValidator"),
     Missing("MutatingAdmissionPolicy"),
     Missing("MutatingAdmissionWebhook"),
-    Missing("ValidatingAdmissionPolicy"),
+    On(&validating_policy::ValidatingAdmissionPolicy),
     Missing("ValidatingAdmissionWebhook"),
     On(&resource_quota::ResourceQuota),
 ];
+
+/// Nobody's rules are about rules: else a plane could lock itself out.
+fn by_rules(interest: Interest, kind: Kind<'_>) -> Interest {
+    interest.when(kind.group != "admissionregistration.k8s.io")
+}
+
+/// The namespace a request is in or about, if it is there.
+async fn namespace_of(request: &Attributes<'_>, world: &dyn World) -> Result<Option<Value>, Status> {
+    if request.place().is_empty() {
+        return Ok(None);
+    }
+    let found = world.get(&GroupResource::new("", "namespaces"), "", request.place()).await?;
+    Ok(found.map(|found| found.value))
+}
 
 #[cfg(test)]
 mod tests {
@@ -70,6 +90,7 @@ mod tests {
             assert_eq!(format!("{chain:?}"), expected, "{resource}");
         }
         check("example.com", "clusterwidgets", false, "[]");
+        check("admissionregistration.k8s.io", "validatingadmissionpolicies", false, "[]");
         check("events.k8s.io", "events", true, "[]");
         check("example.com", "widgets", true, "[ResourceQuota]");
         check("", "configmaps", true, "[ResourceQuota]");
