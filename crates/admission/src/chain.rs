@@ -70,6 +70,14 @@ impl Chain {
         for plugin in self.called(request.operation, |interest| interest.admit) {
             plugin.admit(request, object, world, notes).await?;
         }
+        if !notes.rounds.wanted {
+            return Ok(());
+        }
+        // A webhook changed something: everybody looks once more.
+        notes.rounds.second = true;
+        for plugin in self.called(request.operation, |interest| interest.admit) {
+            plugin.admit(request, object, world, notes).await?;
+        }
         Ok(())
     }
 

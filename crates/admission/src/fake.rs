@@ -1,30 +1,47 @@
 //! A world of plain values, and short ways to ask a plugin about an object in it.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use polder_model::{GroupResource, GroupVersionKind, PlaneId, Status, Value};
 
 use crate::attributes::{Attributes, Operation, Options, User};
+use parking_lot::Mutex;
 use polder_cel::Decision;
 
-use crate::dynamic::{Asked, Rulebook};
+use crate::dynamic::{Asked, Endpoint, Rulebook};
 use crate::notes::Notes;
 use crate::plugin::Plugin;
 use crate::world::{Answer, Found, Question, World};
 
 /// Objects by resource: `pods`, `storageclasses.storage.k8s.io`. The revision of an object is its place.
-#[derive(Default)]
 pub(crate) struct Fake {
     pub(crate) objects: Vec<(&'static str, Value)>,
     pub(crate) allowed: bool,
     pub(crate) rules: Rulebook,
+    /// What webhooks say, by their address and what they are asked.
+    pub(crate) webhook: fn(&str, &Value) -> Result<Value, String>,
+    pub(crate) calls: Mutex<Vec<(String, Value)>>,
+}
+
+impl Default for Fake {
+    fn default() -> Fake {
+        Fake {
+            objects: Vec::new(),
+            allowed: false,
+            rules: Rulebook::default(),
+            webhook: |_, _| Err("nobody is there".into()),
+            calls: Mutex::default(),
+        }
+    }
 }
 
 impl Fake {
     pub(crate) fn of(objects: &[(&'static str, &str)]) -> Fake {
         let parsed = objects.iter().map(|(resource, text)| (*resource, parse(text)));
-        Fake { objects: parsed.collect(), allowed: true, rules: Rulebook::default() }
+        Fake { objects: parsed.collect(), allowed: true, ..Fake::default() }
     }
 
     fn matching(&self, resource: &GroupResource, namespace: &str) -> impl Iterator<Item = Found> {
@@ -92,6 +109,30 @@ impl World for Fake {
         object
     }
 
+    fn shape(&self, object: &mut Value) -> Result<(), Status> {
+        object.remove_at(&["pruned"]);
+        Ok(())
+    }
+
+    fn call<'a>(
+        &'a self,
+        endpoint: &'a Arc<Endpoint>,
+        body: Vec<u8>,
+        _: Duration,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>> {
+        let review = Value::parse(&body).unwrap();
+        self.calls.lock().push((endpoint.url(), review.clone()));
+        let answer = (self.webhook)(&endpoint.url(), &review);
+        let answer = answer.map(|mut response| {
+            response.set_at(&["uid"], review.at(&["request", "uid"]).cloned().unwrap());
+            let mut answer = review.clone();
+            answer.remove_at(&["request"]);
+            answer.set_at(&["response"], response);
+            answer.to_vec()
+        });
+        Box::pin(std::future::ready(answer))
+    }
+
     fn aside<'a>(&'a self, work: Box<dyn FnOnce() + Send>) -> Answer<'a, ()> {
         work();
         Box::pin(std::future::ready(Ok(())))
@@ -157,6 +198,17 @@ impl Request<'_> {
             Ok(value) => Ok((value, notes)),
             Err(status) => Err(status.message),
         }
+    }
+
+    /// Anything that is done with a request.
+    pub(crate) fn through(
+        &self,
+        object: &mut Value,
+        run: impl FnOnce(&Attributes<'_>, &mut Value, &mut Notes) -> Result<(), Status>,
+    ) -> Result<Notes, String> {
+        let before = object.clone();
+        let run = |request: &Attributes<'_>, notes: &mut Notes| run(request, object, notes);
+        Ok(self.with(Some(&before), None, run)?.1)
     }
 
     /// The changed object, or the refusal.

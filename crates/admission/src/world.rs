@@ -1,11 +1,13 @@
 //! How a plugin looks at the rest of its plane.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use polder_cel::Decision;
 use polder_model::{GroupResource, GroupVersionKind, Status, Value};
 
-use crate::dynamic::Asked;
+use crate::dynamic::{Asked, Endpoint};
 
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send + 'a>>;
 
@@ -45,6 +47,17 @@ pub trait World: Send + Sync {
 
     /// What is sent with this request, or was there, in another of its versions.
     fn converted(&self, object: &Value, to: &GroupVersionKind) -> Value;
+
+    /// Brings what a webhook made of the object into the form of its kind: unknown members go, defaults come.
+    fn shape(&self, object: &mut Value) -> Result<(), Status>;
+
+    /// Posts a review to a webhook of the plane, and gives what it answers, or why it did not.
+    fn call<'a>(
+        &'a self,
+        endpoint: &'a Arc<Endpoint>,
+        body: Vec<u8>,
+        timeout: Duration,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
 
     /// Does work that takes long where it holds up nobody else.
     fn aside<'a>(&'a self, work: Box<dyn FnOnce() + Send>) -> Answer<'a, ()>;

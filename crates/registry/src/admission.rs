@@ -4,15 +4,19 @@
 //! into the commit of the object itself, with the expectation that nobody else wrote it meanwhile; writers that share
 //! such an object in a namespace take turns, so that they wait for each other instead of losing races.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use polder_admission::{
-    ALL, About, Answer, Asked, Attributes, Chain, Expected, Form, Found, Kind, Notes, Operation, Options,
-    Question, Rulebook, User, World, quota,
+    ALL, About, Answer, Asked, Attributes, Chain, Endpoint, Expected, Form, Found, Kind, Notes, Operation,
+    Options, Question, Rulebook, User, World, quota,
 };
 use polder_auth::UserInfo;
 use polder_auth::authz::{self, Decision};
-use polder_model::{GroupResource, GroupVersionKind, PlaneId, SmolStr, Status, Value, format_smolstr, json};
+use polder_model::{
+    GroupResource, GroupVersion, GroupVersionKind, PlaneId, SmolStr, Status, Value, format_smolstr, json,
+};
 use polder_store::{Expect, Key, ListQuery, ObjectName, Record, Remaining, Revision, StoredObject, Write};
 use tokio::sync::OwnedMutexGuard;
 
@@ -22,6 +26,7 @@ use crate::definition::{ResourceDefinition, Target};
 use crate::delete::DeleteOptions;
 use crate::registry::{Registry, convert};
 use crate::status::read_failed;
+use crate::{decode, metadata};
 
 /// Objects are looked through in pieces of this size.
 const PAGE_BYTES_MAX: usize = 256 * 1024;
@@ -48,6 +53,8 @@ struct Surroundings<'a> {
     registry: &'a Registry,
     context: &'a RequestContext,
     target: &'a Target,
+    /// When plugins were first asked.
+    began: Instant,
 }
 
 /// What a client says beside the object.
@@ -118,10 +125,12 @@ impl Registry {
         let mut request = subject.attributes(context, target, operation, old, &rules);
         (request.dry_run, request.options) = (wish.dry_run(), wish.options());
         request.seed = uuid::Uuid::new_v4().as_u64_pair().0;
-        let (world, mut notes) = (Surroundings { registry: self, context, target }, Notes::default());
+        let (world, mut notes) = (Surroundings::new(self, context, target), Notes::default());
+        let kept = Kept::take(operation, target, object, &rules);
         let outcome = chain.admit(&request, object, &world, &mut notes).await;
         tell(context, &mut notes);
-        outcome
+        outcome?;
+        kept.put_back(target, object)
     }
 
     /// The rules of the plane, where they can be about this resource.
@@ -150,7 +159,7 @@ impl Registry {
         let subject = Subject::of(self, context, target, object, &rules);
         let mut request = subject.attributes(context, target, operation, old, &rules);
         (request.dry_run, request.options) = (wish.dry_run(), wish.options());
-        let (world, mut notes) = (Surroundings { registry: self, context, target }, Notes::default());
+        let (world, mut notes) = (Surroundings::new(self, context, target), Notes::default());
         let outcome = chain.validate(&request, object, &world, &mut notes).await;
         tell(context, &mut notes);
         outcome
@@ -180,7 +189,7 @@ impl Registry {
         let subject = Subject::of(self, context, target, object, rules);
         let mut request = subject.attributes(context, target, operation, old, rules);
         request.dry_run = dry_run;
-        let world = Surroundings { registry: self, context, target };
+        let world = Surroundings::new(self, context, target);
         let mut notes = Notes::default();
         chain.account(&request, object, &world, &mut notes).await?;
         if notes.writes.is_empty() || dry_run {
@@ -217,7 +226,7 @@ impl Registry {
         if !is_quota || !target.subresource.is_empty() || quota::is_measured(object) {
             return Ok(());
         }
-        let world = Surroundings { registry: self, context, target };
+        let world = Surroundings::new(self, context, target);
         let mut used = quota::measure(object, &target.namespace, &world).await?;
         if old.is_none() {
             let counted = quota::Counted { group: "", resource: "resourcequotas" };
@@ -244,6 +253,47 @@ impl Registry {
         let name = ObjectName::new(target.name.clone(), DEFAULT_ACCOUNT);
         let key = Key { plane: context.plane.id, resource, name };
         Some(Write { key, record: Some(Record::encode(&account)), expect: Expect::Anything })
+    }
+}
+
+/// What webhooks neither see nor change: of a new object what the server sets itself, of any who owns what.
+#[derive(Default)]
+struct Kept {
+    fields: Vec<(&'static [&'static str], Option<Value>)>,
+    owners: Option<Option<Value>>,
+}
+
+const OWNERS: [&str; 2] = ["metadata", "managedFields"];
+
+impl Kept {
+    fn take(operation: Operation, target: &Target, object: &mut Value, rules: &Rulebook) -> Kept {
+        if rules.changes_nothing() || object.is_null() {
+            return Kept::default();
+        }
+        let mut fields = Vec::new();
+        let whole = target.subresource.is_empty();
+        if operation == Operation::Create && whole {
+            let all: [&'static [&'static str]; 3] =
+                [&["metadata", "uid"], &["metadata", "creationTimestamp"], &["metadata", "generation"]];
+            fields.extend(all.map(|path| (path, object.remove_at(path))));
+            let apart = target.served().subresource("status").is_some();
+            if apart && !target.definition.behavior.status_on_create {
+                fields.push((&["status"], object.at(&["status"]).cloned()));
+            }
+        }
+        Kept { fields, owners: Some(object.at(&OWNERS).cloned()) }
+    }
+
+    fn put_back(self, target: &Target, object: &mut Value) -> Result<(), Status> {
+        let Some(owners) = self.owners else { return Ok(()) };
+        let fields = self.fields.into_iter().chain([(&OWNERS as &'static [&'static str], owners)]);
+        for (path, value) in fields {
+            match value {
+                Some(value) => object.set_at(path, value),
+                None => drop(object.remove_at(path)),
+            }
+        }
+        metadata::check_namespace(object, target)
     }
 }
 
@@ -357,7 +407,11 @@ fn tell(context: &RequestContext, notes: &mut Notes) {
     notes.audit.drain(..).for_each(|(key, text)| context.annotate(key, text));
 }
 
-impl Surroundings<'_> {
+impl<'a> Surroundings<'a> {
+    fn new(registry: &'a Registry, context: &'a RequestContext, target: &'a Target) -> Surroundings<'a> {
+        Surroundings { registry, context, target, began: Instant::now() }
+    }
+
     fn found(&self, stored: &StoredObject) -> Result<Found, Status> {
         let version = self.context.plane.resource_version(stored.revision);
         let value = stored.record.to_value(version).map_err(|error| Status::internal(error.to_string()))?;
@@ -502,10 +556,33 @@ impl World for Surroundings<'_> {
         let mut converted = object.clone();
         // Kinds that are not the resource's own are the same in all of its versions.
         if to.kind == self.target.definition.kind {
-            convert(self.target, &mut converted, &self.target.group_version(), &to.group_version());
+            let from = converted.str_at(&["apiVersion"]).and_then(GroupVersion::parse);
+            let from = from.unwrap_or_else(|| self.target.group_version());
+            convert(self.target, &mut converted, &from, &to.group_version());
             converted.set_at(&["apiVersion"], to.group_version().to_string());
         }
         converted
+    }
+
+    fn shape(&self, object: &mut Value) -> Result<(), Status> {
+        let (context, target) = (self.context, self.target);
+        let part = target.served().subresource(&target.subresource);
+        let own_kind = part.is_none_or(|part| part.kind.kind == target.definition.kind);
+        let kind = part.map_or(&target.definition.kind, |part| &part.kind.kind);
+        let shaped = match own_kind {
+            true => decode::shape(context, target, object, Vec::new(), FieldValidation::Ignore),
+            false => decode::shape_part(context, target, object, FieldValidation::Ignore),
+        };
+        shaped.map_err(|problem| problem.in_document(kind, &target.served().name))
+    }
+
+    fn call<'a>(
+        &'a self,
+        endpoint: &'a Arc<Endpoint>,
+        body: Vec<u8>,
+        timeout: Duration,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>> {
+        Box::pin(self.registry.call_webhook(&self.context.plane, endpoint, body, timeout, self.began))
     }
 
     fn aside<'a>(&'a self, work: Box<dyn FnOnce() + Send>) -> Answer<'a, ()> {

@@ -35,6 +35,7 @@ mod reviews;
 mod rulebooks;
 mod scale;
 mod upstream_key;
+pub mod webhooks;
 
 pub use context::{Query, RequestContext};
 pub use definition::{ResourceDefinition, Target};

@@ -18,6 +18,7 @@ use crate::finalize::Chores;
 use crate::planes;
 use crate::rulebooks::Rulebooks;
 use crate::status::read_failed;
+use crate::webhooks::Webhooks;
 
 /// What a server tells its registry about itself.
 #[derive(Clone, Debug)]
@@ -42,6 +43,7 @@ pub struct Registry {
     pub(crate) chores: Chores,
     pub(crate) namespace_turns: NamespaceTurns,
     pub(crate) rulebooks: Arc<Rulebooks>,
+    pub(crate) webhooks: Webhooks,
     /// Planes whose rules take long to run take turns with themselves.
     pub(crate) rule_turns: Turns,
     /// Planes that are being filled right now.
@@ -82,6 +84,7 @@ impl Registry {
             chores: Chores::default(),
             namespace_turns: NamespaceTurns::default(),
             rulebooks: Arc::default(),
+            webhooks: Webhooks::default(),
             rule_turns: Turns::default(),
             importing: parking_lot::Mutex::default(),
             tasks: TaskTracker::new(),

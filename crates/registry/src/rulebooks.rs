@@ -6,10 +6,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use polder_admission::{Binding, CheckedKind, Policy, Rulebook, kinds_to_check, type_warnings};
+use polder_admission::{Binding, CheckedKind, Policy, Rulebook, Webhook, kinds_to_check, type_warnings};
 use polder_machinery::schema::rules::object_shape;
 use polder_model::{GroupResource, GroupVersion, GroupVersionKind, PlaneId, SmolStr, Status, Value, json};
 use polder_store::{ListQuery, Plane, StoredObject};
@@ -25,12 +25,16 @@ use crate::status::read_failed;
 const GROUP: &str = "admissionregistration.k8s.io";
 const POLICIES: &str = "validatingadmissionpolicies";
 const BINDINGS: &str = "validatingadmissionpolicybindings";
+const MUTATING: &str = "mutatingwebhookconfigurations";
+const VALIDATING: &str = "validatingwebhookconfigurations";
 
 const EPOCHS: usize = 256;
 /// Planes whose book is kept.
 const PLANES_LEN_MAX: usize = 100_000;
 /// What the compiled policies of all planes may take.
 const POLICIES_BYTES_MAX: usize = 256 << 20;
+/// What the rest of their books may take.
+const BOOKS_BYTES_MAX: usize = 128 << 20;
 /// What those of one plane may take: what comes beyond it fails as one that does not compile.
 const PLANE_BYTES_MAX: usize = 32 << 20;
 
@@ -44,6 +48,8 @@ pub(crate) struct Rulebooks {
     epochs: [AtomicU64; EPOCHS],
     clock: AtomicU64,
     planes: Mutex<HashMap<PlaneId, Slot>>,
+    /// What the books of `planes` take beside their policies.
+    bytes: AtomicUsize,
     policies: Mutex<Interned<[u8; 32], Policy>>,
     empty: Arc<Rulebook>,
 }
@@ -54,6 +60,7 @@ impl Default for Rulebooks {
             epochs: std::array::from_fn(|_| AtomicU64::new(0)),
             clock: AtomicU64::new(0),
             planes: Mutex::default(),
+            bytes: AtomicUsize::new(0),
             policies: Mutex::new(Interned::new(POLICIES_BYTES_MAX)),
             empty: Arc::default(),
         }
@@ -69,7 +76,13 @@ impl Rulebooks {
     /// What is known of a plane's rules may be wrong.
     pub(crate) fn forget(&self, plane: PlaneId) {
         self.epoch(plane).fetch_add(1, Ordering::AcqRel);
-        self.planes.lock().remove(&plane);
+        self.remove(&mut self.planes.lock(), plane);
+    }
+
+    fn remove(&self, planes: &mut HashMap<PlaneId, Slot>, plane: PlaneId) {
+        if let Some(slot) = planes.remove(&plane) {
+            self.bytes.fetch_sub(slot.book.bytes(), Ordering::Relaxed);
+        }
     }
 
     /// No rules.
@@ -90,13 +103,17 @@ impl Rulebooks {
         if self.epoch(plane).load(Ordering::Acquire) != epoch {
             return;
         }
+        self.remove(&mut planes, plane);
+        self.bytes.fetch_add(book.bytes(), Ordering::Relaxed);
         planes.insert(plane, Slot { book: book.clone(), used });
-        while planes.len() > PLANES_LEN_MAX || self.policies.lock().is_heavy() {
+        let heavy =
+            || self.bytes.load(Ordering::Relaxed) > BOOKS_BYTES_MAX || self.policies.lock().is_heavy();
+        while planes.len() > PLANES_LEN_MAX || heavy() {
             let mut order: Vec<(u64, PlaneId)> =
                 planes.iter().map(|(plane, slot)| (slot.used, *plane)).collect();
             order.sort_unstable();
             for (_, plane) in order.iter().take(order.len().div_ceil(4)) {
-                planes.remove(plane);
+                self.remove(&mut planes, *plane);
             }
             self.policies.lock().sweep();
             if planes.is_empty() {
@@ -117,7 +134,10 @@ impl Rulebooks {
     }
 
     /// Long when the rules have never been seen: not for an async thread.
-    fn build(&self, policies: &[Arc<StoredObject>], bindings: &[Arc<StoredObject>]) -> Arc<Rulebook> {
+    fn build(
+        &self,
+        [bindings, policies, mutating, validating]: [Vec<Arc<StoredObject>>; 4],
+    ) -> Arc<Rulebook> {
         let parse = |stored: &Arc<StoredObject>| Value::parse(stored.record.body()).unwrap_or_default();
         let bindings: Vec<Binding> =
             bindings.iter().map(|stored| Binding::read(&named(parse(stored), stored))).collect();
@@ -133,7 +153,17 @@ impl Rulebooks {
             (stored.name.name.clone(), policy)
         };
         let policies: Vec<(SmolStr, Arc<Policy>)> = policies.iter().map(compile).collect();
-        Arc::new(Rulebook::new(policies, bindings))
+        let webhooks = |configurations: &[Arc<StoredObject>]| {
+            let mut bytes = 0;
+            let fitted = |webhook: Webhook| {
+                bytes += webhook.bytes();
+                if bytes > PLANE_BYTES_MAX { webhook.without_room() } else { webhook }
+            };
+            let read = |stored: &Arc<StoredObject>| Webhook::read_all(&named(parse(stored), stored)).0;
+            configurations.iter().flat_map(read).map(fitted).collect::<Vec<Webhook>>()
+        };
+        let book = Rulebook::new(policies, bindings);
+        Arc::new(book.with_webhooks(webhooks(&mutating), webhooks(&validating)))
     }
 }
 
@@ -167,11 +197,12 @@ impl Registry {
         let bindings = list(BINDINGS).await?;
         // Without a binding a policy says nothing.
         let policies = if bindings.is_empty() { Vec::new() } else { list(POLICIES).await? };
-        let book = if policies.is_empty() {
+        let all = [bindings, policies, list(MUTATING).await?, list(VALIDATING).await?];
+        let book = if all.iter().all(Vec::is_empty) {
             self.rulebooks.empty.clone()
         } else {
             let rulebooks = self.rulebooks.clone();
-            let built = tokio::task::spawn_blocking(move || rulebooks.build(&policies, &bindings)).await;
+            let built = tokio::task::spawn_blocking(move || rulebooks.build(all)).await;
             built.map_err(|_| Status::internal("the rules of the plane cannot be read"))?
         };
         self.rulebooks.keep(plane.id, &book, epoch);
@@ -188,7 +219,13 @@ impl Registry {
         old: Option<&Value>,
     ) -> Result<(), Status> {
         let definition = &target.definition;
-        if definition.group != GROUP || definition.plural != POLICIES || !target.subresource.is_empty() {
+        if definition.group != GROUP || !target.subresource.is_empty() {
+            return Ok(());
+        }
+        if matches!(definition.plural.as_str(), MUTATING | VALIDATING) {
+            return self.check_webhooks(target, rules, old).await;
+        }
+        if definition.plural != POLICIES {
             return Ok(());
         }
         if old.is_some_and(|old| old.get("spec") == rules.get("spec")) {
@@ -213,6 +250,32 @@ impl Registry {
             rules.set_at(&["status", "observedGeneration"], generation);
         }
         Ok(())
+    }
+}
+
+impl Registry {
+    /// Checks the match conditions of webhooks, unless they are what they were.
+    async fn check_webhooks(
+        &self,
+        target: &Target,
+        rules: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let conditions = |value: &Value| -> Vec<Value> {
+            let all = value.array_at(&["webhooks"]).iter();
+            all.map(|webhook| webhook.get("matchConditions").cloned().unwrap_or_default()).collect()
+        };
+        let own = conditions(rules);
+        if own.iter().all(|own| own.is_null()) || old.is_some_and(|old| conditions(old) == own) {
+            return Ok(());
+        }
+        let configuration = rules.clone();
+        let checked = tokio::task::spawn_blocking(move || Webhook::read_all(&configuration).1).await;
+        let problems = checked.map_err(|_| Status::internal("the rules cannot be checked"))?;
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(Status::invalid(&target.definition.error_kind(), &target.name, &problems))
     }
 }
 
