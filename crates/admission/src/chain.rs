@@ -3,6 +3,7 @@
 use polder_model::{Status, Value};
 
 use crate::attributes::{Attributes, Operation, Operations};
+use crate::dynamic::Rulebook;
 use crate::notes::Notes;
 use crate::plugin::{Interest, Kind, Place, Plugin};
 use crate::world::World;
@@ -10,13 +11,16 @@ use crate::world::World;
 #[derive(Default)]
 pub struct Chain {
     plugins: Vec<(&'static dyn Plugin, Interest)>,
-    /// What any of them is called for.
+    /// What any of them is called for, whatever rules a plane has.
     interest: Interest,
+    /// What any is called for because of such rules.
+    dynamic: Interest,
 }
 
 impl std::fmt::Debug for Chain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<&str> = self.plugins.iter().map(|(plugin, _)| plugin.name()).collect();
+        let fixed = self.plugins.iter().filter(|(plugin, _)| !plugin.is_dynamic());
+        let names: Vec<&str> = fixed.map(|(plugin, _)| plugin.name()).collect();
         write!(f, "[{}]", names.join(", "))
     }
 }
@@ -29,21 +33,27 @@ impl Chain {
             let Place::On(plugin) = place else { continue };
             let interest = plugin.interest(kind);
             if interest != Interest::NONE {
-                chain.interest.admit = chain.interest.admit.and(interest.admit);
-                chain.interest.validate = chain.interest.validate.and(interest.validate);
-                chain.interest.account = chain.interest.account.and(interest.account);
+                let all = if plugin.is_dynamic() { &mut chain.dynamic } else { &mut chain.interest };
+                *all = all.and(interest);
                 chain.plugins.push((*plugin, interest));
             }
         }
         chain
     }
 
-    pub fn admits(&self, operation: Operation) -> bool {
-        self.interest.admit.has(operation)
+    pub fn admits(&self, operation: Operation, rules: &Rulebook) -> bool {
+        let dynamic = !rules.changes_nothing() && self.dynamic.admit.has(operation);
+        dynamic || self.interest.admit.has(operation)
     }
 
-    pub fn validates(&self, operation: Operation) -> bool {
-        self.interest.validate.has(operation)
+    pub fn validates(&self, operation: Operation, rules: &Rulebook) -> bool {
+        let dynamic = !rules.judges_nothing() && self.dynamic.validate.has(operation);
+        dynamic || self.interest.validate.has(operation)
+    }
+
+    /// Whether rules of a plane can be about this resource.
+    pub fn heeds_rules(&self) -> bool {
+        self.dynamic != Interest::NONE
     }
 
     pub fn accounts(&self, operation: Operation) -> bool {
@@ -57,6 +67,14 @@ impl Chain {
         world: &dyn World,
         notes: &mut Notes,
     ) -> Result<(), Status> {
+        for plugin in self.called(request.operation, |interest| interest.admit) {
+            plugin.admit(request, object, world, notes).await?;
+        }
+        if !notes.rounds.wanted {
+            return Ok(());
+        }
+        // A webhook changed something: everybody looks once more.
+        notes.rounds.second = true;
         for plugin in self.called(request.operation, |interest| interest.admit) {
             plugin.admit(request, object, world, notes).await?;
         }

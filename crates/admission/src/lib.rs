@@ -11,6 +11,7 @@ pub mod quota;
 
 mod attributes;
 mod chain;
+mod dynamic;
 mod notes;
 mod plugin;
 mod plugins;
@@ -19,9 +20,14 @@ mod world;
 #[cfg(test)]
 mod fake;
 
-pub use attributes::{Attributes, Operation, Operations, User};
+pub use attributes::{Attributes, Form, Operation, Operations, Options, User};
 pub use chain::Chain;
+pub use dynamic::{
+    About, Asked, Binding, CheckedKind, Endpoint, Location, Policy, Rulebook, Webhook, kinds_to_check,
+    type_warnings,
+};
 pub use notes::{Expected, Notes, ObjectWrite};
 pub use plugin::{Interest, Kind, Place, Plugin, Verdict};
 pub use plugins::ALL;
+pub use polder_cel::Decision;
 pub use world::{Answer, Found, Question, World};

@@ -2,6 +2,8 @@
 
 use polder_model::{GroupResource, SmolStr, Value};
 
+use crate::plugins::Rounds;
+
 /// More of a kind than this are not kept.
 const LEN_MAX: usize = 64;
 
@@ -13,6 +15,7 @@ pub struct Notes {
     pub audit: Vec<(String, String)>,
     /// To be committed with the object, or nothing is.
     pub writes: Vec<ObjectWrite>,
+    pub(crate) rounds: Rounds,
 }
 
 /// Another object that is written in the same commit.

@@ -16,6 +16,11 @@ pub trait Plugin: Send + Sync {
 
     fn interest(&self, kind: Kind<'_>) -> Interest;
 
+    /// Says something only if the plane has rules of its own.
+    fn is_dynamic(&self) -> bool {
+        false
+    }
+
     /// May change the object.
     fn admit<'a>(
         &'a self,
@@ -76,6 +81,15 @@ pub struct Interest {
 impl Interest {
     pub const NONE: Interest =
         Interest { admit: Operations::NONE, validate: Operations::NONE, account: Operations::NONE };
+
+    #[must_use]
+    pub const fn and(self, other: Interest) -> Interest {
+        Interest {
+            admit: self.admit.and(other.admit),
+            validate: self.validate.and(other.validate),
+            account: self.account.and(other.account),
+        }
+    }
 
     /// In nothing unless a condition holds.
     #[must_use]

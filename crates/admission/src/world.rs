@@ -1,8 +1,13 @@
 //! How a plugin looks at the rest of its plane.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
-use polder_model::{GroupResource, Status, Value};
+use polder_cel::Decision;
+use polder_model::{GroupResource, GroupVersionKind, Status, Value};
+
+use crate::dynamic::{Asked, Endpoint};
 
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send + 'a>>;
 
@@ -26,11 +31,36 @@ pub trait World: Send + Sync {
     /// How many objects [`World::each`] would visit.
     fn count<'a>(&'a self, resource: &'a GroupResource, namespace: &'a str) -> Answer<'a, u64>;
 
-    /// The resource of a kind that the plane serves, and whether it is namespaced.
-    fn resource<'a>(&'a self, group: &'a str, kind: &'a str) -> Answer<'a, Option<(GroupResource, bool)>>;
+    /// The resource of a kind that the plane serves, in any version or in one, and whether it is namespaced.
+    fn resource<'a>(
+        &'a self,
+        group: &'a str,
+        version: Option<&'a str>,
+        kind: &'a str,
+    ) -> Answer<'a, Option<(GroupResource, bool)>>;
 
     /// Whether the user of this request may do something else too.
     fn allows<'a>(&'a self, question: Question<'a>) -> Answer<'a, bool>;
+
+    /// What an expression wants to know about the user of this request, or about a service account.
+    fn decide<'a>(&'a self, asked: &'a Asked) -> Answer<'a, Decision>;
+
+    /// What is sent with this request, or was there, in another of its versions.
+    fn converted(&self, object: &Value, to: &GroupVersionKind) -> Value;
+
+    /// Brings what a webhook made of the object into the form of its kind: unknown members go, defaults come.
+    fn shape(&self, object: &mut Value) -> Result<(), Status>;
+
+    /// Posts a review to a webhook of the plane, and gives what it answers, or why it did not.
+    fn call<'a>(
+        &'a self,
+        endpoint: &'a Arc<Endpoint>,
+        body: Vec<u8>,
+        timeout: Duration,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
+
+    /// Does work that takes long where it holds up nobody else.
+    fn aside<'a>(&'a self, work: Box<dyn FnOnce() + Send>) -> Answer<'a, ()>;
 
     /// What [`World::each`] visits, at once: for resources of which there are few.
     fn list<'a>(&'a self, resource: &'a GroupResource, namespace: &'a str) -> Answer<'a, Vec<Found>> {

@@ -63,7 +63,7 @@ impl Registry {
     ) -> Result<(), Status> {
         check_namespace(&mut binding, target)?;
         let operation = Operation::Create;
-        self.admit(context, asked, operation, &mut binding, None, options.dry_run).await?;
+        self.admit(context, asked, operation, &mut binding, None, options.into()).await?;
         check_sent(target, &binding, "Binding")?;
         let node = binding.str_at(&["target", "name"]).unwrap_or_default().to_string();
         let kind = binding.str_at(&["target", "kind"]).unwrap_or_default();
@@ -75,7 +75,7 @@ impl Registry {
         if node.is_empty() {
             return Err(Status::untyped(500, "target.name: Required value"));
         }
-        self.judge(context, asked, operation, Some(&binding), None, options.dry_run).await?;
+        self.judge(context, asked, operation, Some(&binding), None, options.into()).await?;
         let pod = Target { subresource: Default::default(), ..target.clone() };
         let mut resource = target.definition.group_resource();
         resource.resource = "pods/binding".into();
@@ -125,16 +125,17 @@ impl Registry {
     ) -> Result<(), Status> {
         shape_action(context, target, &mut eviction, FieldValidation::Ignore)?;
         let mut errors = Vec::new();
-        let asked_dry = dry_run(query.all("dryRun"), &mut errors);
+        let mut write =
+            WriteOptions { dry_run: dry_run(query.all("dryRun"), &mut errors), ..WriteOptions::default() };
         invalid_options("CreateOptions", &errors)?;
         check_namespace(&mut eviction, target)?;
         let operation = Operation::Create;
-        self.admit(context, target, operation, &mut eviction, None, asked_dry).await?;
+        self.admit(context, target, operation, &mut eviction, None, (&write).into()).await?;
         check_sent(target, &eviction, "Eviction")?;
         let mut options = DeleteOptions::read(eviction.get("deleteOptions"), &Query::default())?;
-        options.dry_run |= asked_dry;
-        self.judge(context, target, operation, Some(&eviction), None, options.dry_run).await?;
-        let write = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
+        options.dry_run |= write.dry_run;
+        write.dry_run = options.dry_run;
+        self.judge(context, target, operation, Some(&eviction), None, (&write).into()).await?;
         let pod_target = Target { subresource: Default::default(), ..target.clone() };
         let stored = self.must_find(context, &pod_target).await?;
         let pod = self.to_client(context, &pod_target, &stored)?;

@@ -198,7 +198,10 @@ impl Registry {
             check_preconditions(target, options, &old)?;
             check_protected(context, target)?;
             if asking == Asking::Admission {
-                self.judge(context, target, Operation::Delete, None, Some(&old), options.dry_run).await?;
+                let wish = options.into();
+                let mut nothing = Value::Null;
+                self.admit(context, target, Operation::Delete, &mut nothing, Some(&old), wish).await?;
+                self.judge(context, target, Operation::Delete, None, Some(&old), wish).await?;
             }
             if let Some(marked) = self.mark(target, &old, options) {
                 let write = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };

@@ -33,8 +33,10 @@ mod ownership;
 mod remains;
 mod resources;
 mod reviews;
+mod rulebooks;
 mod scale;
 mod upstream_key;
+pub mod webhooks;
 
 pub use context::{Query, RequestContext};
 pub use definition::{ResourceDefinition, Target};

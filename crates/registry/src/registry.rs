@@ -12,11 +12,13 @@ use tokio_util::task::TaskTracker;
 use crate::admission::NamespaceTurns;
 use crate::catalog::{Catalog, builtin_definitions};
 use crate::context::RequestContext;
-use crate::custom::Customs;
+use crate::custom::{Customs, Turns};
 use crate::definition::{ResourceDefinition, Target};
 use crate::finalize::Chores;
 use crate::planes;
+use crate::rulebooks::Rulebooks;
 use crate::status::read_failed;
+use crate::webhooks::Webhooks;
 
 /// What a server tells its registry about itself.
 #[derive(Clone, Debug)]
@@ -40,6 +42,10 @@ pub struct Registry {
     pub(crate) customs: Arc<Customs>,
     pub(crate) chores: Chores,
     pub(crate) namespace_turns: NamespaceTurns,
+    pub(crate) rulebooks: Arc<Rulebooks>,
+    pub(crate) webhooks: Webhooks,
+    /// Planes whose rules take long to run take turns with themselves.
+    pub(crate) rule_turns: Turns,
     /// Planes that are being filled right now.
     pub(crate) importing: parking_lot::Mutex<HashSet<PlaneId>>,
     /// Everything the registry starts by itself.
@@ -77,6 +83,9 @@ impl Registry {
             customs: Arc::default(),
             chores: Chores::default(),
             namespace_turns: NamespaceTurns::default(),
+            rulebooks: Arc::default(),
+            webhooks: Webhooks::default(),
+            rule_turns: Turns::default(),
             importing: parking_lot::Mutex::default(),
             tasks: TaskTracker::new(),
             store,

@@ -26,7 +26,7 @@ use crate::status::{commit_failed, read_failed};
 use crate::{custom, ownership, planes, scale};
 
 /// How often a write without a resource version starts over before the client is told.
-const ATTEMPTS_MAX: usize = 32;
+pub(crate) const ATTEMPTS_MAX: usize = 32;
 /// How often a generated name may turn out to be taken.
 const GENERATED_NAMES_MAX: usize = 8;
 
@@ -67,8 +67,13 @@ impl Registry {
             let answer = self.bind_named(context, target, &value, options).await?;
             return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });
         }
-        if let Some(answer) = crate::reviews::answer(self, context, target, &value).await? {
-            return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });
+        if crate::reviews::is_question(target) {
+            let operation = Operation::Create;
+            self.admit(context, target, operation, &mut value, None, options.into()).await?;
+            self.judge(context, target, operation, Some(&value), None, options.into()).await?;
+            if let Some(answer) = crate::reviews::answer(self, context, target, &value).await? {
+                return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });
+            }
         }
         if value.str_at(&["metadata", "resourceVersion"]).is_some_and(|version| !version.is_empty()) {
             return Err(Status::untyped(500, "resourceVersion should not be set on objects to be created"));
@@ -100,8 +105,7 @@ impl Registry {
             attempt += 1;
             let mut candidate = value.clone();
             let guards = self.namespace_guard(context, target, &candidate).await?;
-            let dry_run = options.dry_run;
-            self.admit(context, target, Operation::Create, &mut candidate, None, dry_run).await?;
+            self.admit(context, target, Operation::Create, &mut candidate, None, options.into()).await?;
             (behavior.prepare_create)(&mut candidate);
             (behavior.sign)(&mut candidate, &Occasion { user: &context.user, now: &now, part: "" });
             let generated = metadata::generate_name(&mut candidate, uuid::Uuid::new_v4());
@@ -111,7 +115,8 @@ impl Registry {
             planes::prepare(self, context, &target, &mut candidate);
             self.measure_quota(context, &target, &mut candidate, None).await?;
             self.validate(context, &target, &candidate, None)?;
-            self.judge(context, &target, Operation::Create, Some(&candidate), None, dry_run).await?;
+            self.settle_rules(context, &target, &mut candidate, None).await?;
+            self.judge(context, &target, Operation::Create, Some(&candidate), None, options.into()).await?;
             let outcome = self.commit_new(context, &target, candidate, guards, options).await;
             match outcome {
                 Err(CreateError::Exists) if generated && attempt < GENERATED_NAMES_MAX => {}
@@ -453,13 +458,14 @@ impl Registry {
             };
             check_same_uid(target, &new, &old)?;
             metadata::check_end(target, &new, &old)?;
-            let (operation, dry_run) = (Operation::Update, options.dry_run);
-            self.admit(context, target, operation, &mut new, Some(&old), dry_run).await?;
+            let operation = Operation::Update;
+            self.admit(context, target, operation, &mut new, Some(&old), options.into()).await?;
             self.merge(context, target, &mut new, &old);
             custom::prepare(self, context, target, &mut new, Some(&old)).await?;
             self.measure_quota(context, target, &mut new, Some(&old)).await?;
             self.validate(context, target, &new, Some(&old))?;
-            self.judge(context, target, operation, Some(&new), Some(&old), dry_run).await?;
+            self.settle_rules(context, target, &mut new, Some(&old)).await?;
+            self.judge(context, target, operation, Some(&new), Some(&old), options.into()).await?;
             if let Some(body) = self.store_changed(context, target, new, &old, &stored, options).await? {
                 return Ok(ObjectAnswer { body, created: false });
             }
@@ -541,7 +547,7 @@ impl Registry {
     }
 
     /// One try to replace an object. `None` when somebody else was faster.
-    async fn store_changed(
+    pub(crate) async fn store_changed(
         &self,
         context: &RequestContext,
         target: &Target,

@@ -14,8 +14,19 @@ mod runtime_class;
 mod service_account;
 mod storage_protection;
 mod taint_nodes;
+mod validating_policy;
+mod webhooks;
+#[cfg(test)]
+mod webhooks_tests;
 
+pub(crate) use webhooks::Rounds;
+
+use polder_model::{GroupResource, Status, Value};
+
+use crate::attributes::Attributes;
 use crate::plugin::Place::{self, Elsewhere, Missing, Off, On};
+use crate::plugin::{Interest, Kind};
+use crate::world::World;
 
 /// All of them, in upstream's order: each changes objects in this order, then each judges them in this order.
 pub static ALL: &[Place] = &[
@@ -40,12 +51,27 @@ pub static ALL: &[Place] = &[
     On(&default_ingress_class::DefaultIngressClass),
     Missing("PodTopologyLabels"),
     Missing("NodeDeclaredFeatureValidator"),
+    // Off by default in Kubernetes 1.35, and its kinds are not served.
     Missing("MutatingAdmissionPolicy"),
-    Missing("MutatingAdmissionWebhook"),
-    Missing("ValidatingAdmissionPolicy"),
-    Missing("ValidatingAdmissionWebhook"),
+    On(&webhooks::MutatingAdmissionWebhook),
+    On(&validating_policy::ValidatingAdmissionPolicy),
+    On(&webhooks::ValidatingAdmissionWebhook),
     On(&resource_quota::ResourceQuota),
 ];
+
+/// Nobody's rules are about rules: else a plane could lock itself out.
+fn by_rules(interest: Interest, kind: Kind<'_>) -> Interest {
+    interest.when(kind.group != "admissionregistration.k8s.io")
+}
+
+/// The namespace a request is in or about, if it is there.
+async fn namespace_of(request: &Attributes<'_>, world: &dyn World) -> Result<Option<Value>, Status> {
+    if request.place().is_empty() {
+        return Ok(None);
+    }
+    let found = world.get(&GroupResource::new("", "namespaces"), "", request.place()).await?;
+    Ok(found.map(|found| found.value))
+}
 
 #[cfg(test)]
 mod tests {
@@ -70,6 +96,7 @@ mod tests {
             assert_eq!(format!("{chain:?}"), expected, "{resource}");
         }
         check("example.com", "clusterwidgets", false, "[]");
+        check("admissionregistration.k8s.io", "validatingadmissionpolicies", false, "[]");
         check("events.k8s.io", "events", true, "[]");
         check("example.com", "widgets", true, "[ResourceQuota]");
         check("", "configmaps", true, "[ResourceQuota]");

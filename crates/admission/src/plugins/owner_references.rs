@@ -86,7 +86,7 @@ async fn may_hold(request: &Attributes<'_>, owner: &Value, world: &dyn World) ->
     let text = |field: &str| owner.str_at(&[field]).unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
     let group = version.split_once('/').map_or("", |(group, _)| group);
-    let Some((resource, namespaced)) = world.resource(group, kind).await? else {
+    let Some((resource, namespaced)) = world.resource(group, None, kind).await? else {
         return Err(request.forbidden(format!(
             "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {version} Kind \
              {kind}: no matches for kind {kind:?} in version {version:?}"

@@ -26,6 +26,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use self::definition::object_meta;
 pub(crate) use self::form::{StoredForm, is_unchanged};
+pub(crate) use self::intern::Interned;
 use self::kinds::resource_of;
 pub(crate) use self::kinds::{Crd, Customs};
 use self::names::Names;
@@ -271,6 +272,7 @@ pub(crate) fn committed(
     revision: Revision,
     value: Option<&Value>,
 ) {
+    crate::rulebooks::committed(registry, context, target);
     if !is_crd(target) {
         return;
     }
