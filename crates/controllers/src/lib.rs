@@ -4,9 +4,10 @@
 //! and acts; each can run twice without harm.
 
 mod batch;
+mod endpoints;
 mod event_expiry;
+mod marks;
 mod meta;
-#[allow(dead_code, reason = "controllers that tell of what they do come next")]
 mod recorder;
 mod root_ca;
 mod service_account;
@@ -28,5 +29,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(root_ca::RootCa::new(options.root_ca.clone())),
         Box::new(service_account::ServiceAccount),
         Box::new(event_expiry::EventExpiry::default()),
+        Box::new(endpoints::Endpoints::new()),
+        Box::new(endpoints::mirror::Mirror),
     ]
 }

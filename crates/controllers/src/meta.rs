@@ -30,3 +30,27 @@ pub(crate) fn created(outcome: Result<Value, Status>) -> Result<(), Status> {
 pub(crate) fn is_terminating(status: &Status) -> bool {
     status.code == 403 && status.message.contains("because it is being terminated")
 }
+
+/// The status of a condition.
+pub(crate) fn condition<'v>(object: &'v Value, kind: &str) -> Option<&'v str> {
+    let conditions = object.array_at(&["status", "conditions"]).iter();
+    let found = conditions.into_iter().find(|condition| condition.str_at(&["type"]) == Some(kind));
+    found?.str_at(&["status"])
+}
+
+/// `namespace` and `name` of a key.
+pub(crate) fn split(key: &str) -> (&str, &str) {
+    key.split_once('/').unwrap_or(("", key))
+}
+
+pub(crate) fn name(object: &Value) -> &str {
+    object.str_at(&["metadata", "name"]).unwrap_or_default()
+}
+
+pub(crate) fn namespace(object: &Value) -> &str {
+    object.str_at(&["metadata", "namespace"]).unwrap_or_default()
+}
+
+pub(crate) fn uid(object: &Value) -> &str {
+    object.str_at(&["metadata", "uid"]).unwrap_or_default()
+}
