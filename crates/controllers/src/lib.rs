@@ -4,14 +4,18 @@
 //! and acts; each can run twice without harm.
 
 mod batch;
+mod clusterrole_aggregation;
+mod disruption;
 mod endpoints;
 mod event_expiry;
 mod marks;
 mod meta;
+mod protection;
 mod recorder;
 mod root_ca;
 mod service_account;
 mod timestamp;
+mod volume_binder;
 
 use polder_client::Controller;
 use polder_model::SmolStr;
@@ -31,5 +35,11 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(event_expiry::EventExpiry::default()),
         Box::new(endpoints::Endpoints::new()),
         Box::new(endpoints::mirror::Mirror),
+        Box::new(clusterrole_aggregation::ClusterRoleAggregation),
+        Box::new(disruption::Disruption::new()),
+        Box::new(protection::Protection::Claims),
+        Box::new(protection::Protection::Volumes),
+        Box::new(protection::Protection::Classes),
+        Box::new(volume_binder::VolumeBinder::new()),
     ]
 }

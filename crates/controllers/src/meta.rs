@@ -54,3 +54,46 @@ pub(crate) fn namespace(object: &Value) -> &str {
 pub(crate) fn uid(object: &Value) -> &str {
     object.str_at(&["metadata", "uid"]).unwrap_or_default()
 }
+
+/// The reference to whoever controls an object.
+pub(crate) fn controller(object: &Value) -> Option<&Value> {
+    let owners = object.array_at(&["metadata", "ownerReferences"]).iter();
+    owners.into_iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
+}
+
+/// Sets a condition. The time of the transition stays when its status does.
+pub(crate) fn set_condition(object: &mut Value, mut condition: Value, now: i64) {
+    let mut conditions = object.array_at(&["status", "conditions"]).to_vec();
+    let same = |other: &&mut Value| other.get("type") == condition.get("type");
+    let time = crate::timestamp::text(now);
+    match conditions.iter_mut().find(same) {
+        Some(old) => {
+            let kept = old.get("lastTransitionTime").filter(|_| old.get("status") == condition.get("status"));
+            let time = kept.cloned().unwrap_or_else(|| time.into());
+            condition.set_at(&["lastTransitionTime"], time);
+            *old = condition;
+        }
+        None => {
+            condition.set_at(&["lastTransitionTime"], time);
+            conditions.push(condition);
+        }
+    }
+    object.set_at(&["status", "conditions"], conditions);
+}
+
+/// Whether an object has a finalizer.
+pub(crate) fn has_finalizer(object: &Value, finalizer: &str) -> bool {
+    object.array_at(&["metadata", "finalizers"]).iter().any(|one| one.as_str() == Some(finalizer))
+}
+
+/// The object with a finalizer, or without it.
+pub(crate) fn with_finalizer(object: &Value, finalizer: &str, there: bool) -> Value {
+    let mut new = object.clone();
+    let mut finalizers = object.array_at(&["metadata", "finalizers"]).to_vec();
+    finalizers.retain(|one| one.as_str() != Some(finalizer));
+    if there {
+        finalizers.push(finalizer.into());
+    }
+    new.set_at(&["metadata", "finalizers"], finalizers);
+    new
+}

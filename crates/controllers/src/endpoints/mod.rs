@@ -88,8 +88,11 @@ impl Controller for Endpoints {
             let services = plane.list(&SERVICES, key).await?;
             let there: HashSet<&str> =
                 services.iter().filter_map(|service| service.str_at(&["metadata", "name"])).collect();
-            let gone: Vec<SmolStr> =
-                taken.names().filter(|name| !there.contains(name.as_str())).cloned().collect();
+            let mut gone: Vec<SmolStr> = taken.names().cloned().collect();
+            if taken.everything() {
+                gone.extend(managed(plane, key).await?);
+            }
+            gone.retain(|name| !there.contains(name.as_str()));
             for name in gone {
                 remove(plane, key, &name).await?;
             }
@@ -213,6 +216,14 @@ async fn write(plane: &InPlane, namespace: &str, plan: Plan) -> Result<(), Statu
         plane.delete(&ENDPOINT_SLICES, namespace, name, Delete::default()).await
     }))
     .await
+}
+
+/// The names of all endpoints we made in a namespace.
+async fn managed(plane: &InPlane, namespace: &str) -> Result<Vec<SmolStr>, Status> {
+    let ours = format!("{}={}", subsets::MANAGED_BY.0, subsets::MANAGED_BY.1);
+    let ours = LabelSelector::parse(&ours).unwrap_or_else(|_| LabelSelector::nothing());
+    let found = plane.list_selected(&ENDPOINTS, namespace, ours).await?;
+    Ok(found.iter().map(|endpoints| meta::name(endpoints).into()).collect())
 }
 
 /// The service is gone, and what it had with it.
