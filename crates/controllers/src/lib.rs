@@ -4,12 +4,15 @@
 //! and acts; each can run twice without harm.
 
 mod batch;
+mod certificate_cleaner;
 mod clusterrole_aggregation;
 mod disruption;
 mod endpoints;
+mod ephemeral_volume;
 mod event_expiry;
 mod marks;
 mod meta;
+mod node_lifecycle;
 mod protection;
 mod recorder;
 mod root_ca;
@@ -41,5 +44,9 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(protection::Protection::Volumes),
         Box::new(protection::Protection::Classes),
         Box::new(volume_binder::VolumeBinder::new()),
+        Box::new(ephemeral_volume::EphemeralVolume::new()),
+        Box::new(certificate_cleaner::CertificateCleaner),
+        Box::new(node_lifecycle::NodeLifecycle::new()),
+        Box::new(node_lifecycle::taint_eviction::TaintEviction::new()),
     ]
 }

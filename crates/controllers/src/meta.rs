@@ -31,11 +31,15 @@ pub(crate) fn is_terminating(status: &Status) -> bool {
     status.code == 403 && status.message.contains("because it is being terminated")
 }
 
+/// A condition of an object.
+pub(crate) fn find_condition<'v>(object: &'v Value, kind: &str) -> Option<&'v Value> {
+    let mut conditions = object.array_at(&["status", "conditions"]).iter();
+    conditions.find(|condition| condition.str_at(&["type"]) == Some(kind))
+}
+
 /// The status of a condition.
 pub(crate) fn condition<'v>(object: &'v Value, kind: &str) -> Option<&'v str> {
-    let conditions = object.array_at(&["status", "conditions"]).iter();
-    let found = conditions.into_iter().find(|condition| condition.str_at(&["type"]) == Some(kind));
-    found?.str_at(&["status"])
+    find_condition(object, kind)?.str_at(&["status"])
 }
 
 /// `namespace` and `name` of a key.
@@ -96,4 +100,12 @@ pub(crate) fn with_finalizer(object: &Value, finalizer: &str, there: bool) -> Va
     }
     new.set_at(&["metadata", "finalizers"], finalizers);
     new
+}
+
+/// The reference by which an object is controlled by its owner, and holds up the owner's deletion.
+pub(crate) fn owned_by(api_version: &str, kind: &str, owner: &Value) -> Value {
+    polder_model::json!({
+        "apiVersion": api_version, "kind": kind, "name": (name(owner)), "uid": (uid(owner)),
+        "controller": true, "blockOwnerDeletion": true,
+    })
 }

@@ -109,3 +109,25 @@ fn claims_wait_for_what_comes_later() {
                 == "example.com/disk"
     });
 }
+
+#[test]
+fn a_pod_gets_claims_of_its_own() {
+    let server = TestServer::start();
+    let plane = server.plane("acme");
+    namespace(&plane, "shop");
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": claim("", "1Gi")["spec"]});
+    let mut user = pod("user", "");
+    user["spec"]["volumes"] = json!([{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}]);
+    let made = plane.post("/api/v1/namespaces/shop/pods", &user).expect(201).json();
+    let scratch = format!("{CLAIMS}/user-scratch");
+    eventually("it is there", || plane.get(&scratch).code == 200);
+    let claim = plane.get(&scratch).json();
+    assert_eq!(claim["metadata"]["ownerReferences"][0]["uid"], made["metadata"]["uid"], "{claim}");
+    assert_eq!(claim["metadata"]["labels"]["a"], "b", "{claim}");
+    plane.delete(&scratch).expect(200);
+    eventually("it is made again", || {
+        plane.get(&scratch).json()["metadata"]["uid"]
+            .as_str()
+            .is_some_and(|uid| claim["metadata"]["uid"] != uid)
+    });
+}

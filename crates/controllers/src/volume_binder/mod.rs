@@ -108,12 +108,12 @@ impl Controller for VolumeBinder {
             }
             let mut outcome = Ok(());
             // First volumes, so that those which have just been made can be had.
-            for index in 0..volumes.len() {
-                if !taken.everything() && !touched.contains(meta::name(&volumes[index])) {
+            for volume in &mut volumes {
+                if !taken.everything() && !touched.contains(meta::name(volume)) {
                     continue;
                 }
-                match self.volume(plane, &volumes[index]).await {
-                    Ok(Some(new)) => volumes[index] = Arc::new(new),
+                match self.volume(plane, volume).await {
+                    Ok(Some(new)) => *volume = Arc::new(new),
                     Ok(None) => {}
                     Err(status) => outcome = Err(status),
                 }
