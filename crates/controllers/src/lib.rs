@@ -15,9 +15,11 @@ mod meta;
 mod node_lifecycle;
 mod protection;
 mod recorder;
+mod resource_claim;
 mod root_ca;
 mod service_account;
 mod timestamp;
+mod token_secrets;
 mod volume_binder;
 
 use polder_client::Controller;
@@ -43,6 +45,8 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(protection::Protection::Claims),
         Box::new(protection::Protection::Volumes),
         Box::new(protection::Protection::Classes),
+        Box::new(token_secrets::TokenSecrets::new(options.root_ca.clone())),
+        Box::new(resource_claim::ResourceClaim::new()),
         Box::new(volume_binder::VolumeBinder::new()),
         Box::new(ephemeral_volume::EphemeralVolume::new()),
         Box::new(certificate_cleaner::CertificateCleaner),

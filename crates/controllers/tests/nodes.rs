@@ -50,8 +50,10 @@ fn a_node_that_is_silent_is_lost() {
     let server = TestServer::start();
     let plane = server.plane("acme");
     plane.post("/api/v1/nodes", &json!({"metadata": {"name": "node-1"}})).expect(201);
+    let lease = json!({"metadata": {"name": "node-1"}, "spec": {"renewTime": "2020-01-01T00:00:00.000000Z"}});
     let old = json!([{"type": "Ready", "status": "True", "lastHeartbeatTime": "2020-01-01T00:00:00Z"}]);
     plane.patch("/api/v1/nodes/node-1/status", "merge", &json!({"status": {"conditions": old}})).expect(200);
+    plane.post("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", &lease).expect(201);
     eventually("nobody knows how it is", || {
         let node = plane.get("/api/v1/nodes/node-1").json();
         node["status"]["conditions"][0]["reason"] == "NodeStatusUnknown"

@@ -1,7 +1,8 @@
 //! Nodes that fall silent are not known to be well, and what nodes tell of themselves becomes taints that keep pods away.
 //!
 //! A key is a node. It waits until the node would have been silent for too long, and then asks for its lease: renewals
-//! wake nobody. A node that another program of ours plays ([`SIMULATED`]) is never silent.
+//! wake nobody. A node without a lease has nobody who would renew it: it was made by hand, or is played by a program
+//! that is never silent, and what its status says stays as it is.
 
 mod plan;
 pub(crate) mod taint_eviction;
@@ -18,8 +19,6 @@ use crate::recorder::Recorder;
 use crate::{batch, meta, timestamp};
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
-/// An annotation of nodes that send no heartbeats.
-const SIMULATED: &str = "polder.dev/simulated";
 
 pub(crate) struct NodeLifecycle {
     recorder: Recorder,
@@ -37,10 +36,13 @@ impl Controller for NodeLifecycle {
     }
 
     fn interest(&self) -> Interest {
-        Interest::of(&[&NODES])
+        Interest::of(&[&NODES, &LEASES])
     }
 
     fn observe(&self, change: &Change, wake: Wake<'_>) {
+        if change.is(&LEASES) && (change.old.is_some() || change.namespace != LEASE_NAMESPACE) {
+            return;
+        }
         if change.new.is_some() {
             wake(change.name.clone());
         }
@@ -55,9 +57,11 @@ impl Controller for NodeLifecycle {
             let mut node = Value::clone(&node);
             let now = plane.client.now();
             let mut next = Next::Done;
-            let is_silent = node.at(&["metadata", "annotations", SIMULATED]).is_none();
-            if is_silent && meta::condition(&node, "Ready") != Some("Unknown") {
-                let patience = plan::patience(&node, renewed(plane, key).await?, now);
+            if meta::condition(&node, "Ready") != Some("Unknown")
+                && let Some(lease) = plane.get(&LEASES, LEASE_NAMESPACE, key).await?
+            {
+                let renewed = lease.str_at(&["spec", "renewTime"]).and_then(timestamp::seconds);
+                let patience = plan::patience(&node, renewed, now);
                 if patience > 0 {
                     next = Next::After(Duration::from_secs(patience.unsigned_abs()));
                 } else {
@@ -105,10 +109,4 @@ impl NodeLifecycle {
         }))
         .await
     }
-}
-
-/// When a node's lease was last renewed.
-async fn renewed(plane: &InPlane, node: &str) -> Result<Option<i64>, Status> {
-    let lease = plane.get(&LEASES, LEASE_NAMESPACE, node).await?;
-    Ok(lease.and_then(|lease| timestamp::seconds(lease.str_at(&["spec", "renewTime"])?)))
 }
