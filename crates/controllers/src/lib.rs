@@ -5,7 +5,16 @@
 
 use polder_client::Controller;
 
+mod workload;
+
+mod adoption;
+mod replicaset;
+
 /// Every controller there is.
 pub fn all() -> Vec<Box<dyn Controller>> {
-    vec![]
+    vec![
+        Box::new(adoption::Adoption),
+        Box::new(replicaset::Replicas::of_sets()),
+        Box::new(replicaset::Replicas::of_controllers()),
+    ]
 }
