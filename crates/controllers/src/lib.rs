@@ -3,18 +3,39 @@
 //! Controllers see [`polder_client::Client`] and nothing below it. Each looks at the world, plans with a pure function
 //! and acts; each can run twice without harm.
 
-use polder_client::Controller;
+mod batch;
+mod event_expiry;
+mod meta;
+mod recorder;
+mod root_ca;
+mod service_account;
+mod timestamp;
 
 mod workload;
 
 mod adoption;
+mod deployment;
 mod replicaset;
 
+use polder_client::Controller;
+use polder_model::SmolStr;
+
+/// What controllers need to know of the server they run in.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The certificate authority in PEM that every namespace is told of; none when empty.
+    pub root_ca: SmolStr,
+}
+
 /// Every controller there is.
-pub fn all() -> Vec<Box<dyn Controller>> {
+pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
     vec![
+        Box::new(root_ca::RootCa::new(options.root_ca.clone())),
+        Box::new(service_account::ServiceAccount),
+        Box::new(event_expiry::EventExpiry::default()),
         Box::new(adoption::Adoption),
         Box::new(replicaset::Replicas::of_sets()),
         Box::new(replicaset::Replicas::of_controllers()),
+        Box::new(deployment::Deployments::new()),
     ]
 }

@@ -59,13 +59,15 @@ impl TestServer {
                 let hosts = ["127.0.0.1", "localhost", "*.localhost"].map(String::from);
                 let pki = Pki::open(&pki_directory, &hosts)?;
                 ready.send(pki.admin_kubeconfig(&url)?)?;
-                let store = memory_store()?;
+                let site = bootstrap::Site { ca: pki.ca().into(), address: Some(server.address()) };
+                let store = memory_store(&site)?;
                 let options =
                     RegistryOptions { base_url: url, default_limits: Limits::default(), clock: now };
                 let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
                 registry.tasks.spawn(registry.clone().run_chores());
                 let client = Arc::new(LocalClient::new(registry.clone()));
-                let runner = Arc::new(Runner::new(client, polder_controllers::all()));
+                let controllers = polder_controllers::Options { root_ca: site.ca };
+                let runner = Arc::new(Runner::new(client, polder_controllers::all(&controllers)));
                 let controllers = registry.tasks.spawn(runner.run(registry.tasks.clone(), stopped.clone()));
                 let domains = vec![SmolStr::new_static("localhost")];
                 let delay = std::time::Duration::ZERO;
@@ -129,11 +131,11 @@ pub fn plane(admin: &Client, name: &str) -> Client {
     }
 }
 
-fn memory_store() -> anyhow::Result<Arc<Store>> {
+fn memory_store(site: &bootstrap::Site) -> anyhow::Result<Arc<Store>> {
     let created = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let engine = Box::new(MemoryEngine::default());
-    let store = Store::open(engine, StoreOptions::default(), &bootstrap::digest(), |resource_id| {
-        bootstrap::records(&created, resource_id)
+    let store = Store::open(engine, StoreOptions::default(), &bootstrap::digest(site), |resource_id| {
+        bootstrap::records(&created, site, resource_id)
     });
     Ok(store?)
 }

@@ -11,10 +11,17 @@ use polder_model::{SmolStr, Status, Value};
 use super::plan::{Step, plan};
 use super::status::{Pods, ready_seconds_min, status};
 use super::{ranking, selector};
+use crate::meta;
+use crate::recorder::Recorder;
 use crate::workload::claim::Claimant;
-use crate::workload::{Kind, Meta as _, batch, pod};
+use crate::workload::{Kind, Meta as _, batch, events, pod};
 
-pub(super) async fn reconcile(plane: &InPlane, kind: &Kind, set: &Value) -> Result<Next, Status> {
+pub(super) async fn reconcile(
+    plane: &InPlane,
+    kind: &Kind,
+    recorder: &Recorder,
+    set: &Value,
+) -> Result<Next, Status> {
     let now = plane.client.now();
     let selector = selector(kind, set);
     let pods = match kind.kind {
@@ -37,6 +44,8 @@ pub(super) async fn reconcile(plane: &InPlane, kind: &Kind, set: &Value) -> Resu
         Step::Create(count) => {
             more = count > batch::TURN_LEN_MAX;
             let made = create(plane, kind, set, count.min(batch::TURN_LEN_MAX)).await;
+            let names = made.made.iter().map(|pod| pod.name());
+            events::created(plane, recorder, set, names, made.failure.as_ref()).await;
             active.extend(made.made.into_iter().map(Arc::new));
             failure = made.failure;
         }
@@ -45,12 +54,14 @@ pub(super) async fn reconcile(plane: &InPlane, kind: &Kind, set: &Value) -> Resu
             let on_node = crowds(plane, kind, set, &active, count).await?;
             let doomed = ranking::first_to_go(active.clone(), count, &on_node, now);
             let gone = delete(plane, &doomed[..doomed.len().min(batch::TURN_LEN_MAX)]).await;
+            let names = gone.made.iter().map(SmolStr::as_str);
+            events::deleted(plane, recorder, set, names, gone.failure.as_ref()).await;
             let names: HashSet<&SmolStr> = gone.made.iter().collect();
             active.retain(|pod| !names.contains(&SmolStr::new(pod.name())));
             failure = gone.failure;
         }
     }
-    if let Some(status) = failure.take_if(|status| is_namespace_ending(status)) {
+    if let Some(status) = failure.take_if(|status| meta::is_terminating(status)) {
         tracing::debug!(plane = %plane.plane, set = set.name(), %status, "no pods in a namespace that ends");
         more = false;
     }
@@ -112,10 +123,4 @@ async fn crowds(
         }
     }
     Ok(on_node)
-}
-
-/// Whether something could not be made because its namespace goes away.
-fn is_namespace_ending(status: &Status) -> bool {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    status.code == 403 && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }

@@ -13,21 +13,27 @@ use polder_client::{Answer, Change, Controller, InPlane, Interest, Next, Wake, r
 use polder_model::selector::LabelSelector;
 use polder_model::{Status, Value};
 
+use crate::recorder::Recorder;
 use crate::workload::kind::{REPLICA_SET, REPLICATION_CONTROLLER};
 use crate::workload::{self, Kind, meta};
 
 pub(crate) struct Replicas {
     kind: &'static Kind,
     name: &'static str,
+    recorder: Recorder,
 }
 
 impl Replicas {
+    fn new(kind: &'static Kind, name: &'static str) -> Replicas {
+        Replicas { kind, name, recorder: Recorder::new(name) }
+    }
+
     pub(crate) fn of_sets() -> Replicas {
-        Replicas { kind: &REPLICA_SET, name: "replicaset-controller" }
+        Replicas::new(&REPLICA_SET, "replicaset-controller")
     }
 
     pub(crate) fn of_controllers() -> Replicas {
-        Replicas { kind: &REPLICATION_CONTROLLER, name: "replication-controller" }
+        Replicas::new(&REPLICATION_CONTROLLER, "replication-controller")
     }
 }
 
@@ -57,7 +63,7 @@ impl Replicas {
     async fn look_after(&self, plane: &InPlane, key: &str) -> Result<Next, Status> {
         let (namespace, name) = workload::parts(key);
         match plane.get(&self.kind.resource, namespace, name).await? {
-            Some(set) => act::reconcile(plane, self.kind, &set).await,
+            Some(set) => act::reconcile(plane, self.kind, &self.recorder, &set).await,
             None => Ok(Next::Done),
         }
     }

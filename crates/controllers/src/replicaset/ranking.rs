@@ -88,7 +88,7 @@ mod tests {
     /// The pod that is in the first place goes before the one in the second.
     #[test]
     fn who_goes_first() {
-        let now = crate::workload::meta::seconds("2026-01-01T10:00:00Z").unwrap();
+        let now = crate::timestamp::seconds("2026-01-01T10:00:00Z").unwrap();
         let crowded = HashMap::from([(SmolStr::new("full"), 3), (SmolStr::new("n"), 1)]);
         let check = |name: &str, goes: Value, stays: Value| {
             for pods in [[goes.clone(), stays.clone()], [stays.clone(), goes.clone()]] {

@@ -1,7 +1,9 @@
 //! Reading what every object has: names, labels, owners, times.
 
+use polder_model::Value;
 use polder_model::selector::LabelSelector;
-use polder_model::{SmolStr, Value};
+
+use crate::timestamp;
 
 pub(crate) trait Meta {
     fn value(&self) -> &Value;
@@ -50,7 +52,7 @@ pub(crate) trait Meta {
     }
 
     fn seconds_at(&self, path: &[&str]) -> Option<i64> {
-        seconds(self.value().str_at(path)?)
+        timestamp::seconds(self.value().str_at(path)?)
     }
 
     /// A number of a status or spec; zero when it is not there.
@@ -87,15 +89,9 @@ impl Meta for Value {
     }
 }
 
-/// A time of the API in seconds since 1970; fractions are dropped.
-pub(crate) fn seconds(text: &str) -> Option<i64> {
-    text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second)
-}
-
 /// Seconds since 1970 as the API writes them.
 pub(crate) fn time(seconds: i64) -> Value {
-    let time = jiff::Timestamp::from_second(seconds).unwrap_or_default();
-    Value::from(SmolStr::from(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
+    Value::from(timestamp::text(seconds))
 }
 
 /// The selector of a kind whose selector is a `LabelSelector`. One that cannot be read, or that selects everything,

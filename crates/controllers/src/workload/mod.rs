@@ -5,6 +5,7 @@
 pub(crate) mod batch;
 pub(crate) mod claim;
 pub(crate) mod condition;
+pub(crate) mod events;
 pub(crate) mod hash;
 pub(crate) mod kind;
 pub(crate) mod meta;

@@ -2,7 +2,8 @@
 
 use polder_model::{Value, json};
 
-use super::{Kind, Meta as _, condition, meta};
+use super::{Kind, Meta as _, condition};
+use crate::timestamp;
 
 /// Names may be this long.
 const NAME_LEN_MAX: usize = 253;
@@ -28,7 +29,7 @@ pub(crate) fn is_ready(pod: &Value) -> bool {
 /// Since when it is ready, if that is known.
 pub(crate) fn ready_since(pod: &Value) -> Option<i64> {
     let ready = condition::find(condition::of(pod), "Ready")?;
-    meta::seconds(ready.str_at(&["lastTransitionTime"])?)
+    timestamp::seconds(ready.str_at(&["lastTransitionTime"])?)
 }
 
 /// It has been ready for some time.

@@ -2,6 +2,7 @@
 //!
 //! Every wait is bounded, and ends as soon as what is waited for is there.
 
+mod deployment;
 mod replicaset;
 
 use std::time::{Duration, Instant};
@@ -13,13 +14,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A plane of a server of its own.
 struct World {
     plane: Client,
-    _server: TestServer,
+    server: TestServer,
 }
 
 impl World {
     fn start() -> World {
         let server = TestServer::start();
-        World { plane: server.plane("acme"), _server: server }
+        World { plane: server.plane("acme"), server }
     }
 
     /// Makes an object of `apps/v1 replicasets` or `v1 pods` in the default namespace.

@@ -63,8 +63,9 @@ impl Serve {
         if self.data_dir.join("pki").exists() && !self.data_dir.join("store").exists() {
             tracing::warn!("{} has certificates but no store: a new one is made", self.data_dir.display());
         }
-        let store = self.open_store(&configuration)?;
         let pki = Pki::open(&self.data_dir.join("pki"), &hosts(&configuration, &url, &server))?;
+        let site = bootstrap::Site { ca: pki.ca().into(), address: Some(address) };
+        let store = self.open_store(&configuration, &site)?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
         let text = pki.admin_kubeconfig(&url)?;
         // On a full disk the server still starts.
@@ -88,7 +89,8 @@ impl Serve {
         registry.tasks.spawn(registry.clone().run_chores());
         let stop = CancellationToken::new();
         let client = Arc::new(LocalClient::new(registry.clone()));
-        let runner = Arc::new(Runner::new(client, polder_controllers::all()));
+        let controllers = polder_controllers::Options { root_ca: site.ca };
+        let runner = Arc::new(Runner::new(client, polder_controllers::all(&controllers)));
         let controllers = registry.tasks.spawn(runner.run(registry.tasks.clone(), stop.clone()));
         let domains = configuration.base_domains.iter().map(SmolStr::new);
         let domains = std::iter::once(SmolStr::new_static("localhost")).chain(domains).collect();
@@ -121,7 +123,11 @@ impl Serve {
         Ok(())
     }
 
-    fn open_store(&self, configuration: &Configuration) -> anyhow::Result<Arc<Store>> {
+    fn open_store(
+        &self,
+        configuration: &Configuration,
+        site: &bootstrap::Site,
+    ) -> anyhow::Result<Arc<Store>> {
         let engine =
             SqliteEngine::open(&self.data_dir.join("store"), &polder_store_embedded::Options::default())?;
         let mut options = StoreOptions::default();
@@ -132,8 +138,8 @@ impl Serve {
             options.history = Duration::from_secs(seconds);
         }
         let created = jiff::Timestamp::from_second(now())?.to_string();
-        let store = Store::open(Box::new(engine), options, &bootstrap::digest(), |resource_id| {
-            bootstrap::records(&created, resource_id)
+        let store = Store::open(Box::new(engine), options, &bootstrap::digest(site), |resource_id| {
+            bootstrap::records(&created, site, resource_id)
         });
         store.with_context(|| format!("cannot open the store in {}", self.data_dir.display()))
     }
