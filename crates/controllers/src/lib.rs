@@ -14,8 +14,10 @@ mod timestamp;
 mod workload;
 
 mod adoption;
+mod daemonset;
 mod deployment;
 mod replicaset;
+mod statefulset;
 
 use polder_client::Controller;
 use polder_model::SmolStr;
@@ -37,5 +39,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(replicaset::Replicas::of_sets()),
         Box::new(replicaset::Replicas::of_controllers()),
         Box::new(deployment::Deployments::new()),
+        Box::new(daemonset::DaemonSets::new()),
+        Box::new(statefulset::StatefulSets::new()),
     ]
 }

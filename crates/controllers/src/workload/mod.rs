@@ -1,7 +1,8 @@
 //! What controllers of pods share: reading objects, owning them, making and deleting many, hashes, conditions.
 //!
-//! Nothing here decides anything about one kind. Everything but [`batch`] and [`claim`] is pure.
+//! Nothing here decides anything about one kind. Everything but [`batch`], [`claim`], [`events`] and [`revision`] is pure.
 
+pub(crate) mod backoff;
 pub(crate) mod batch;
 pub(crate) mod claim;
 pub(crate) mod condition;
@@ -10,7 +11,9 @@ pub(crate) mod hash;
 pub(crate) mod kind;
 pub(crate) mod meta;
 pub(crate) mod percent;
+pub(crate) mod placement;
 pub(crate) mod pod;
+pub(crate) mod revision;
 
 use polder_client::{Change, Wake};
 

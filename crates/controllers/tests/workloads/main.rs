@@ -2,8 +2,10 @@
 //!
 //! Every wait is bounded, and ends as soon as what is waited for is there.
 
+mod daemonset;
 mod deployment;
 mod replicaset;
+mod statefulset;
 
 use std::time::{Duration, Instant};
 
