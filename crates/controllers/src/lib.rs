@@ -23,6 +23,14 @@ mod timestamp;
 mod token_secrets;
 mod volume_binder;
 
+mod workload;
+
+mod adoption;
+mod daemonset;
+mod deployment;
+mod replicaset;
+mod statefulset;
+
 use polder_client::Controller;
 use polder_model::SmolStr;
 
@@ -54,5 +62,11 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(certificate_cleaner::CertificateCleaner),
         Box::new(node_lifecycle::NodeLifecycle::new()),
         Box::new(node_lifecycle::taint_eviction::TaintEviction::new()),
+        Box::new(adoption::Adoption),
+        Box::new(replicaset::Replicas::of_sets()),
+        Box::new(replicaset::Replicas::of_controllers()),
+        Box::new(deployment::Deployments::new()),
+        Box::new(daemonset::DaemonSets::new()),
+        Box::new(statefulset::StatefulSets::new()),
     ]
 }
