@@ -19,6 +19,7 @@ mod recorder;
 mod resource_claim;
 mod root_ca;
 mod service_account;
+mod simulation;
 mod timestamp;
 mod token_secrets;
 mod volume_binder;
@@ -68,5 +69,8 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(deployment::Deployments::new()),
         Box::new(daemonset::DaemonSets::new()),
         Box::new(statefulset::StatefulSets::new()),
+        Box::new(simulation::Nodes),
+        Box::new(simulation::Scheduler),
+        Box::new(simulation::Kubelet),
     ]
 }

@@ -19,7 +19,7 @@ pub(crate) fn fits(spec: &Value, node: &Value) -> bool {
 }
 
 /// A term without requirements fits no node.
-fn term_fits(term: &Value, node: &Value) -> bool {
+pub(crate) fn term_fits(term: &Value, node: &Value) -> bool {
     let labels = term.array_at(&["matchExpressions"]);
     let fields = term.array_at(&["matchFields"]);
     if labels.is_empty() && fields.is_empty() {
