@@ -93,6 +93,7 @@ impl Serve {
             base_url: url.clone(),
             default_limits: configuration.default_limits.into(),
             clock: now,
+            authenticators: Arc::new(Authenticators { tokens, accounts: Some(pki.account_tokens()?) }),
         };
         let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
         registry.tasks.spawn(registry.clone().run_chores());
@@ -104,7 +105,7 @@ impl Serve {
         let domains = configuration.base_domains.iter().map(SmolStr::new);
         let domains = std::iter::once(SmolStr::new_static("localhost")).chain(domains).collect();
         let delay = Duration::from_secs(configuration.shutdown_delay_seconds);
-        let state = Arc::new(State::new(registry, Authenticators { tokens }, pki, domains, delay));
+        let state = Arc::new(State::new(registry, pki, domains, delay));
 
         let running = server.run(state, stop.clone());
         let mut out = std::io::stdout();

@@ -19,5 +19,6 @@ mod objects;
 mod planes;
 mod process;
 mod python;
+mod tokens;
 mod tools;
 mod watch;
