@@ -10,7 +10,10 @@ use crate::in_plane::InPlane;
 
 /// One change of one object, or an object found when a plane was looked at anew: then there is no `old`.
 pub struct Change {
+    /// The place of the change in the feed.
     pub revision: u64,
+    /// The same, as objects of the plane tell it.
+    pub resource_version: u64,
     pub plane: PlaneId,
     pub resource: GroupResource,
     pub namespace: SmolStr,

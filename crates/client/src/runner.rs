@@ -256,9 +256,22 @@ impl Runner {
                     let text = |field| SmolStr::new(object.str_at(&["metadata", field]).unwrap_or_default());
                     let (namespace, name) = (text("namespace"), text("name"));
                     after = Some((namespace.clone(), name.clone()));
-                    let new = Some(Snapshot::from(object));
                     let resource = resource.clone();
-                    self.observe(&Change { revision: 0, plane, resource, namespace, name, old: None, new });
+                    let version =
+                        object.str_at(&["metadata", "resourceVersion"]).and_then(|text| text.parse().ok());
+                    let resource_version = version.unwrap_or_default();
+                    let new = Some(Snapshot::from(object));
+                    let (revision, old) = (0, None);
+                    self.observe(&Change {
+                        revision,
+                        resource_version,
+                        plane,
+                        resource,
+                        namespace,
+                        name,
+                        old,
+                        new,
+                    });
                 }
                 if !full {
                     break;

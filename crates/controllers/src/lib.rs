@@ -10,6 +10,7 @@ mod disruption;
 mod endpoints;
 mod ephemeral_volume;
 mod event_expiry;
+mod gc;
 mod marks;
 mod meta;
 mod node_lifecycle;
@@ -18,9 +19,18 @@ mod recorder;
 mod resource_claim;
 mod root_ca;
 mod service_account;
+mod simulation;
 mod timestamp;
 mod token_secrets;
 mod volume_binder;
+
+mod workload;
+
+mod adoption;
+mod daemonset;
+mod deployment;
+mod replicaset;
+mod statefulset;
 
 use polder_client::Controller;
 use polder_model::SmolStr;
@@ -35,6 +45,7 @@ pub struct Options {
 /// Every controller there is.
 pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
     vec![
+        Box::<gc::GarbageCollector>::default(),
         Box::new(root_ca::RootCa::new(options.root_ca.clone())),
         Box::new(service_account::ServiceAccount),
         Box::new(event_expiry::EventExpiry::default()),
@@ -52,5 +63,14 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(certificate_cleaner::CertificateCleaner),
         Box::new(node_lifecycle::NodeLifecycle::new()),
         Box::new(node_lifecycle::taint_eviction::TaintEviction::new()),
+        Box::new(adoption::Adoption),
+        Box::new(replicaset::Replicas::of_sets()),
+        Box::new(replicaset::Replicas::of_controllers()),
+        Box::new(deployment::Deployments::new()),
+        Box::new(daemonset::DaemonSets::new()),
+        Box::new(statefulset::StatefulSets::new()),
+        Box::new(simulation::Nodes),
+        Box::new(simulation::Scheduler),
+        Box::new(simulation::Kubelet),
     ]
 }

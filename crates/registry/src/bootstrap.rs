@@ -1,5 +1,5 @@
-//! The objects every plane starts with: system namespaces, default roles, priority classes, request priorities, and the
-//! service of the API itself.
+//! The objects every plane starts with: system namespaces with their accounts, default roles, priority classes, request
+//! priorities, and the service of the API itself.
 //!
 //! They are one layer that all planes share, so they are a function of the creation time and the server's site (its
 //! authority, its address) and nothing else: the same objects, in the same order, with the same UIDs (but for that of
@@ -82,11 +82,19 @@ pub fn records(
 /// the cluster.
 const OWN_NAMESPACE: &str = "kube-system";
 
-pub(crate) fn own_namespace(now: &str) -> (ObjectName, Record) {
-    let mut object = namespace(OWN_NAMESPACE);
-    object.value.set_at(&["metadata", "creationTimestamp"], now);
-    object.value.set_at(&["metadata", "uid"], Uuid::new_v4().to_string());
-    (ObjectName::new("", object.name), Record::encode(&object.value))
+pub(crate) fn own_namespace() -> ObjectName {
+    ObjectName::cluster(OWN_NAMESPACE)
+}
+
+/// The same object with another uid, and with another time of creation if one is given.
+pub(crate) fn renewed(record: &Record, uid: Uuid, created: Option<&str>) -> Record {
+    // What is stored is JSON; were it not, the plane would rather be known as another than not be made.
+    let Ok(mut value) = Value::parse(record.body()) else { return record.clone() };
+    value.set_at(&["metadata", "uid"], uid.to_string());
+    if let Some(created) = created {
+        value.set_at(&["metadata", "creationTimestamp"], created);
+    }
+    Record::encode_as(&value, record.form())
 }
 
 /// A kind that bootstrap objects have.
@@ -140,6 +148,7 @@ impl Kind {
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 const NAMESPACE: Kind = Kind::new("", "namespaces", "Namespace");
+const SERVICE_ACCOUNT: Kind = Kind::new("", "serviceaccounts", "ServiceAccount");
 const SERVICE: Kind = Kind::new("", "services", "Service");
 const CONFIG_MAP: Kind = Kind::new("", "configmaps", "ConfigMap");
 const ENDPOINTS: Kind = Kind::new("", "endpoints", "Endpoints");
@@ -152,6 +161,7 @@ const PRIORITY_CLASS: Kind = Kind::new("scheduling.k8s.io", "priorityclasses", "
 pub fn objects(now: &str, site: &Site) -> Vec<BootstrapObject> {
     let mut objects = Vec::with_capacity(256);
     objects.extend(NAMESPACES.map(namespace));
+    objects.extend(NAMESPACES.map(|name| SERVICE_ACCOUNT.object(Some(name), "default", json!({}))));
     if !site.ca.is_empty() {
         objects.extend(NAMESPACES.map(|namespace| root_ca(namespace, &site.ca)));
     }
@@ -325,6 +335,7 @@ mod tests {
                 ("prioritylevelconfigurations", 8),
                 ("rolebindings", 7),
                 ("roles", 7),
+                ("serviceaccounts", 4),
                 ("servicecidrs", 1),
                 ("services", 1),
             ]

@@ -348,6 +348,7 @@ impl Feed {
         };
         Some(Change {
             revision: event.revision.0,
+            resource_version: plane.as_ref().map_or(0, |plane| plane.resource_version(event.revision)),
             plane: event.plane,
             resource: self.registry.store.resource_name(event.resource)?,
             namespace: name.namespace.clone(),

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use polder_admission::Operation;
 use polder_client::Propagation;
 use polder_model::{FieldError, GroupResource, SmolStr, Status, Value, json};
-use polder_store::{Change, CommitError, Expect, StoredObject, Write};
+use polder_store::{CommitError, Expect, StoredObject, Write};
 
 use crate::context::{Query, RequestContext, WriteOptions, dry_run, invalid_options};
 use crate::definition::Target;
@@ -35,6 +36,14 @@ pub struct DeleteOptions {
     pub propagation: Option<Propagation>,
 }
 
+/// Who is asked before an object is deleted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asking {
+    Admission,
+    /// The delete is part of another request, about which admission has been asked.
+    Nobody,
+}
+
 /// What a delete answers with.
 #[derive(Debug)]
 pub enum DeleteAnswer {
@@ -55,12 +64,12 @@ impl DeleteOptions {
             check_policy(policy, orphan.is_some(), &mut errors);
             let dry_run = dry_run(query.all("dryRun"), &mut errors);
             invalid_options("DeleteOptions", &errors)?;
+            let propagation = propagation(policy, orphan);
             return Ok(DeleteOptions {
                 dry_run,
                 grace_period_seconds: grace,
-                uid: None,
-                resource_version: None,
-                propagation: propagation(policy, orphan),
+                propagation,
+                ..DeleteOptions::default()
             });
         };
         if !matches!(body, Value::Object(_)) {
@@ -172,12 +181,28 @@ impl Registry {
         target: &Target,
         options: &DeleteOptions,
     ) -> Result<DeleteAnswer, Status> {
+        self.delete_asking(context, target, options, Asking::Admission).await
+    }
+
+    pub(crate) async fn delete_asking(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        options: &DeleteOptions,
+        asking: Asking,
+    ) -> Result<DeleteAnswer, Status> {
         let resource = target.definition.group_resource();
         for _ in 0..ATTEMPTS_MAX {
             let stored = self.must_find(context, target).await?;
             let old = self.to_client(context, target, &stored)?;
             check_preconditions(target, options, &old)?;
             check_protected(context, target)?;
+            if asking == Asking::Admission {
+                let wish = options.into();
+                let mut nothing = Value::Null;
+                self.admit(context, target, Operation::Delete, &mut nothing, Some(&old), wish).await?;
+                self.judge(context, target, Operation::Delete, None, Some(&old), wish).await?;
+            }
             if let Some(marked) = self.mark(target, &old, options) {
                 let write = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
                 if marked == old {
@@ -254,12 +279,12 @@ impl Registry {
         old: &Value,
     ) -> Result<bool, Status> {
         let plane = planes::change(self, context, target, None, Some(old))?;
-        let mut writes =
-            vec![Write { key: self.key(context, target), record: None, expect: Expect::At(stored.revision) }];
+        let key = self.key(context, target);
+        let mut writes = vec![Write { key: key.clone(), record: None, expect: Expect::At(stored.revision) }];
         if matches!(plane, Some(polder_store::PlaneChange::Delete { .. })) {
             writes.extend(self.chore_unmark(&target.name).await?);
         }
-        match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
+        match self.commit_counted(context, target, (None, old), &key, writes, plane).await? {
             Ok(committed) => {
                 custom::committed(self, context, target, committed.revision, None);
                 self.nudge_holder(context, target);

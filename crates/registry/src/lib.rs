@@ -23,6 +23,8 @@ pub mod watch;
 pub mod write;
 
 pub mod actions;
+mod admission;
+mod allotment;
 mod custom;
 mod finalize;
 mod identity;
@@ -31,8 +33,10 @@ mod ownership;
 mod remains;
 mod resources;
 mod reviews;
+mod rulebooks;
 mod scale;
 mod upstream_key;
+pub mod webhooks;
 
 pub use context::{Query, RequestContext};
 pub use definition::{ResourceDefinition, Target};

@@ -19,6 +19,8 @@ const CHECKS: &[Check] = &[
     Check { name: "ping", probe: |_| true, ready_only: false },
     Check { name: "log", probe: |_| true, ready_only: false },
     Check { name: "store", probe: |state| state.registry.store.is_running(), ready_only: false },
+    // Going on to serve what is whole is right; being restarted would not help.
+    Check { name: "stored-data", probe: |state| state.registry.store.is_sound(), ready_only: true },
     Check { name: "shutdown", probe: |state| !state.draining(), ready_only: true },
 ];
 

@@ -1,6 +1,7 @@
 //! The store as the rest of the system sees it: reads, commits, watches, planes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -263,6 +264,11 @@ impl Store {
     /// Whether writes can be made: the committer is there, and knows what it has written.
     pub fn is_running(&self) -> bool {
         !self.jobs.is_closed() && !self.shared.is_stopped()
+    }
+
+    /// Whether everything read so far was what had been written.
+    pub fn is_sound(&self) -> bool {
+        !self.shared.damaged.load(Ordering::Relaxed)
     }
 
     /// Finishes what is queued and stops the committer.
