@@ -17,6 +17,7 @@ mod node_lifecycle;
 mod protection;
 mod recorder;
 mod resource_claim;
+mod resource_quota;
 mod root_ca;
 mod service_account;
 mod simulation;
@@ -58,6 +59,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(protection::Protection::Classes),
         Box::new(token_secrets::TokenSecrets::new(options.root_ca.clone())),
         Box::new(resource_claim::ResourceClaim::new()),
+        Box::new(resource_quota::ResourceQuota),
         Box::new(volume_binder::VolumeBinder::new()),
         Box::new(ephemeral_volume::EphemeralVolume::new()),
         Box::new(certificate_cleaner::CertificateCleaner),

@@ -184,7 +184,13 @@ fn objects(export: &str) -> Vec<Value> {
         value.remove_at(&["metadata", "resourceVersion"]);
         value
     });
-    objects.collect()
+    // What tells of the server is the server's.
+    let of_site = |value: &Value| {
+        let name = value.str_at(&["metadata", "name"]).unwrap_or_default();
+        let kind = value.str_at(&["kind"]).unwrap_or_default();
+        name == "kube-root-ca.crt" || (kind.starts_with("Endpoint") && name == "kubernetes")
+    };
+    objects.filter(|value| !of_site(value)).collect()
 }
 
 #[test]
