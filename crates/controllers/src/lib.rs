@@ -16,6 +16,7 @@ mod workload;
 mod adoption;
 mod daemonset;
 mod deployment;
+mod job;
 mod replicaset;
 mod statefulset;
 
@@ -41,5 +42,6 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(deployment::Deployments::new()),
         Box::new(daemonset::DaemonSets::new()),
         Box::new(statefulset::StatefulSets::new()),
+        Box::new(job::Jobs::new()),
     ]
 }

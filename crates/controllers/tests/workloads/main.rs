@@ -4,6 +4,7 @@
 
 mod daemonset;
 mod deployment;
+mod job;
 mod replicaset;
 mod statefulset;
 
