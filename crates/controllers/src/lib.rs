@@ -14,9 +14,12 @@ mod timestamp;
 mod workload;
 
 mod adoption;
+mod cronjob;
 mod daemonset;
 mod deployment;
 mod job;
+mod job_ttl;
+mod pod_gc;
 mod replicaset;
 mod statefulset;
 
@@ -43,5 +46,8 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(daemonset::DaemonSets::new()),
         Box::new(statefulset::StatefulSets::new()),
         Box::new(job::Jobs::new()),
+        Box::new(cronjob::CronJobs::new()),
+        Box::new(job_ttl::JobTtl),
+        Box::new(pod_gc::PodGc::default()),
     ]
 }

@@ -2,6 +2,7 @@
 //!
 //! Every wait is bounded, and ends as soon as what is waited for is there.
 
+mod cronjob;
 mod daemonset;
 mod deployment;
 mod job;
