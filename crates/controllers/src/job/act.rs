@@ -180,7 +180,7 @@ impl Look<'_> {
         let free = &tracked.free;
         let plane = self.plane;
         let freed = batch::each(free, async |number| remove_finalizer(plane, &free[number]).await).await;
-        freed.made.iter().for_each(|uid| drop(open.remove(uid)));
+        open.retain(|uid| !freed.made.contains(uid));
         track::count_noted(&mut self.status, &open);
         if let Some(failure) = freed.failure {
             write(plane, job, &self.status).await?;
