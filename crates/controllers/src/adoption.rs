@@ -9,6 +9,7 @@ use polder_client::resource::{PODS, REPLICA_SETS};
 use polder_client::{Answer, Change, Controller, InPlane, Interest, Next, Query, Wake};
 use polder_model::{GroupVersionResource, SmolStr, Status, Value, format_smolstr};
 
+use crate::job;
 use crate::workload::claim::{Claim, Claimant};
 use crate::workload::kind::{DAEMON_SET, DEPLOYMENT, JOB, REPLICA_SET, REPLICATION_CONTROLLER, STATEFUL_SET};
 use crate::workload::{Kind, Meta as _, pod};
@@ -120,10 +121,11 @@ fn may_adopt(kind: &Kind, owner: &Value, child: &Value) -> bool {
             let ordinal = child.name().strip_prefix(owner.name()).and_then(|rest| rest.strip_prefix('-'));
             ordinal.is_some_and(|ordinal| ordinal.parse::<u32>().is_ok())
         }
+        "Job" => job::is_ours(owner) && !job::is_finished(owner),
         _ => true,
     }
 }
 
 fn finalizer(kind: &Kind) -> Option<&'static str> {
-    (kind.kind == JOB.kind).then_some("batch.kubernetes.io/job-tracking")
+    (kind.kind == JOB.kind).then_some(job::FINALIZER)
 }

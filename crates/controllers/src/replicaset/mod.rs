@@ -6,7 +6,7 @@
 
 mod act;
 mod plan;
-mod ranking;
+pub(crate) mod ranking;
 mod status;
 
 use polder_client::{Answer, Change, Controller, InPlane, Interest, Next, Wake, resource};

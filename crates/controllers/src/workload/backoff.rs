@@ -1,5 +1,5 @@
-//! How long to wait before something is tried again that keeps failing. What is remembered is a table of fixed size;
-//! who comes to an occupied place takes it.
+//! How long to wait before something is tried again that keeps failing, and since when something has been seen. What
+//! is remembered is a table of fixed size; who comes to an occupied place takes it.
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
@@ -27,9 +27,7 @@ impl Backoff {
 
     /// Whether something may be tried now; if not, in how many seconds.
     pub(crate) fn try_now(&self, what: impl Hash, now: i64) -> Result<(), i64> {
-        let mut hasher = DefaultHasher::new();
-        what.hash(&mut hasher);
-        let owner = hasher.finish();
+        let owner = hash(what);
         let mut places = self.places.lock();
         if places.is_empty() {
             places.resize(PLACES, Place::default());
@@ -49,9 +47,55 @@ impl Backoff {
     }
 }
 
+/// When something was first seen.
+#[derive(Default)]
+pub(crate) struct Sightings {
+    /// Who is there, and since when.
+    places: Mutex<Vec<(u64, i64)>>,
+}
+
+impl Sightings {
+    /// When something was first seen: now, if it is not known.
+    pub(crate) fn first(&self, what: impl Hash, now: i64) -> i64 {
+        let owner = hash(what);
+        let mut places = self.places.lock();
+        if places.is_empty() {
+            places.resize(PLACES, (0, 0));
+        }
+        let place = &mut places[usize::try_from(owner % PLACES as u64).unwrap_or_default()];
+        if place.0 != owner {
+            *place = (owner, now);
+        }
+        place.1
+    }
+
+    pub(crate) fn forget(&self, what: impl Hash) {
+        let owner = hash(what);
+        let mut places = self.places.lock();
+        if let Some(place) = places.iter_mut().find(|place| place.0 == owner) {
+            *place = (0, 0);
+        }
+    }
+}
+
+fn hash(what: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_sight_counts() {
+        let seen = Sightings::default();
+        seen.forget("a");
+        assert_eq!([seen.first("a", 5), seen.first("a", 9), seen.first("b", 9)], [5, 5, 9]);
+        seen.forget("a");
+        assert_eq!([seen.first("a", 12), seen.first("b", 12)], [12, 9]);
+    }
 
     #[test]
     fn waits_grow() {

@@ -72,7 +72,10 @@ mod tests {
                 calls.set(calls.get() + 1);
                 let outcome = match left.get() {
                     0 => Err(Status::untyped(403, "quota")),
-                    more => Ok(left.set(more - 1)),
+                    more => {
+                        left.set(more - 1);
+                        Ok(())
+                    }
                 };
                 std::future::ready(outcome)
             };
