@@ -37,7 +37,7 @@ pub(crate) fn config(access: &Access) -> Result<ClientConfig, TlsError> {
     let builder = if access.insecure {
         builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified(provider)))
     } else {
-        builder.with_root_certificates(roots(access)?)
+        builder.with_root_certificates(roots(access.certificate_authority.as_deref())?)
     };
     let mut config = match &access.client_certificate {
         Some((chain, key)) => {
@@ -52,9 +52,18 @@ pub(crate) fn config(access: &Access) -> Result<ClientConfig, TlsError> {
     Ok(config)
 }
 
-fn roots(access: &Access) -> Result<RootCertStore, TlsError> {
+/// For a server that is known by who vouches for it, and that speaks HTTP/1.1.
+pub(crate) fn server_config(authorities: Option<&[u8]>) -> Result<ClientConfig, TlsError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let mut config = builder.with_root_certificates(roots(authorities)?).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    match &access.certificate_authority {
+    match authorities {
         Some(pem) => {
             for certificate in CertificateDer::pem_slice_iter(pem) {
                 roots.add(certificate.map_err(|_| TlsError::Authority)?)?;

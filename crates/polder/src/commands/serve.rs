@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use polder_auth::authn::{Authenticators, StaticTokens};
 use polder_auth::authz::Chain;
+use polder_client_http::{Egress, Network};
 use polder_model::SmolStr;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
 use polder_server::{Pki, Server, State, pki};
@@ -17,6 +18,7 @@ use polder_store_embedded::SqliteEngine;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Configuration;
+use crate::webhooks::Webhooks;
 
 #[derive(clap::Args)]
 pub(crate) struct Serve {
@@ -83,6 +85,10 @@ impl Serve {
             clock: now,
         };
         let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
+        let networks: Result<Vec<Network>, _> =
+            configuration.webhook_networks.iter().map(|one| one.parse()).collect();
+        let egress = Egress { allowed: networks.context("webhookNetworks")? };
+        registry.set_webhook_client(Arc::new(Webhooks::new(egress)));
         registry.tasks.spawn(registry.clone().run_chores());
         let domains = configuration.base_domains.iter().map(SmolStr::new);
         let domains = std::iter::once(SmolStr::new_static("localhost")).chain(domains).collect();

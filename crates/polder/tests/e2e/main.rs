@@ -21,3 +21,4 @@ mod process;
 mod python;
 mod tools;
 mod watch;
+mod webhooks;
