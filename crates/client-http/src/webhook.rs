@@ -215,6 +215,8 @@ impl Poster {
         response: http::Response<hyper::body::Incoming>,
     ) -> Result<Vec<u8>, Trouble> {
         let status = response.status();
+        let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let is_text = kind.is_none_or(|kind| kind.starts_with("text/"));
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
         let body = body.map_err(|error| {
             Trouble::OnTheWay(match error.downcast_ref::<LengthLimitError>() {
@@ -227,18 +229,11 @@ impl Poster {
         if status.is_success() {
             return Ok(body.into());
         }
-        let shown = String::from_utf8_lossy(&body[..body.len().min(SHOWN_LEN_MAX)]).trim().to_owned();
-        Err(Trouble::Answer(match status {
-            StatusCode::NOT_FOUND => "the server could not find the requested resource".into(),
-            _ if status.is_server_error() => {
-                let shown = if shown.is_empty() { "unknown".to_owned() } else { shown };
-                format!("an error on the server ({shown:?}) has prevented the request from succeeding")
-            }
-            _ => format!(
-                "the server responded with the status code {} but did not return more information",
-                status.as_u16()
-            ),
-        }))
+        let shown = match is_text {
+            true => String::from_utf8_lossy(&body[..body.len().min(SHOWN_LEN_MAX)]).trim().to_owned(),
+            false => "unknown".to_owned(),
+        };
+        Err(Trouble::Answer(unsuccessful(status, shown)))
     }
 
     fn settings(&self, authorities: &[u8]) -> Result<Arc<ClientConfig>, String> {
@@ -263,6 +258,38 @@ enum Trouble {
     OnTheWay(String),
     /// It answered, and this is what upstream makes of that.
     Answer(String),
+}
+
+/// What client-go says about an answer that is no success.
+fn unsuccessful(status: StatusCode, shown: String) -> String {
+    let fixed = match status {
+        StatusCode::BAD_REQUEST => "the server rejected our request for an unknown reason",
+        StatusCode::UNAUTHORIZED => "the server has asked for the client to provide credentials",
+        StatusCode::FORBIDDEN | StatusCode::NOT_ACCEPTABLE | StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            return shown;
+        }
+        StatusCode::NOT_FOUND => "the server could not find the requested resource",
+        StatusCode::METHOD_NOT_ALLOWED => "the server does not allow this method on the requested resource",
+        StatusCode::CONFLICT => "the server reported a conflict",
+        StatusCode::UNPROCESSABLE_ENTITY => "the server rejected our request due to an error in our request",
+        StatusCode::TOO_MANY_REQUESTS => {
+            "the server has received too many requests and has asked us to try again later"
+        }
+        StatusCode::SERVICE_UNAVAILABLE => "the server is currently unable to handle the request",
+        StatusCode::GATEWAY_TIMEOUT => {
+            "the server was unable to return a response in the time allotted, but may still be processing the request"
+        }
+        _ if status.is_server_error() => {
+            return format!("an error on the server ({shown:?}) has prevented the request from succeeding");
+        }
+        _ => {
+            let code = status.as_u16();
+            return format!(
+                "the server responded with the status code {code} but did not return more information"
+            );
+        }
+    };
+    fixed.to_owned()
 }
 
 fn connect_problem(error: &std::io::Error) -> String {

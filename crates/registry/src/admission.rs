@@ -22,6 +22,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::context::{FieldValidation, RequestContext, WriteOptions};
 use crate::custom::Turns;
+use crate::decode::Misshapen;
 use crate::definition::{ResourceDefinition, Target};
 use crate::delete::DeleteOptions;
 use crate::registry::{Registry, convert};
@@ -568,12 +569,14 @@ impl World for Surroundings<'_> {
         let (context, target) = (self.context, self.target);
         let part = target.served().subresource(&target.subresource);
         let own_kind = part.is_none_or(|part| part.kind.kind == target.definition.kind);
-        let kind = part.map_or(&target.definition.kind, |part| &part.kind.kind);
         let shaped = match own_kind {
             true => decode::shape(context, target, object, Vec::new(), FieldValidation::Ignore),
             false => decode::shape_part(context, target, object, FieldValidation::Ignore),
         };
-        shaped.map_err(|problem| problem.in_document(kind, &target.served().name))
+        shaped.map_err(|problem| match problem {
+            Misshapen::Unfit(text) => Status::untyped(500, text),
+            Misshapen::Refused(status) => status,
+        })
     }
 
     fn call<'a>(
