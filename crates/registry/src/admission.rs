@@ -137,7 +137,7 @@ impl Registry {
     /// The rules of the plane, where they can be about this resource.
     async fn rules_for(&self, context: &RequestContext, target: &Target) -> Result<Arc<Rulebook>, Status> {
         match target.definition.admission.heeds_rules() {
-            true => self.rulebook(&context.plane).await,
+            true => Ok(self.rules(&context.plane).await?.book),
             false => Ok(self.rulebooks.none().clone()),
         }
     }
@@ -182,7 +182,8 @@ impl Registry {
             _ => Operation::Delete,
         };
         let chain = &target.definition.admission;
-        if !chain.accounts(operation) {
+        // Quotas are all that is accounted for.
+        if !chain.accounts(operation) || !self.rules(&context.plane).await?.quotas {
             return Ok(Account::default());
         }
         // Accounts are kept by the server itself.
