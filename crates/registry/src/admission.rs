@@ -22,6 +22,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::context::{FieldValidation, RequestContext, WriteOptions};
 use crate::custom::Turns;
+use crate::decode::Misshapen;
 use crate::definition::{ResourceDefinition, Target};
 use crate::delete::DeleteOptions;
 use crate::registry::{Registry, convert};
@@ -136,7 +137,7 @@ impl Registry {
     /// The rules of the plane, where they can be about this resource.
     async fn rules_for(&self, context: &RequestContext, target: &Target) -> Result<Arc<Rulebook>, Status> {
         match target.definition.admission.heeds_rules() {
-            true => self.rulebook(&context.plane).await,
+            true => Ok(self.rules(&context.plane).await?.book),
             false => Ok(self.rulebooks.none().clone()),
         }
     }
@@ -182,7 +183,8 @@ impl Registry {
         };
         let chain = &target.definition.admission;
         let released = self.released(context, target, object, old);
-        if !chain.accounts(operation) {
+        // Quotas are all that is accounted for.
+        if !chain.accounts(operation) || !self.rules(&context.plane).await?.quotas {
             return Ok(Account { writes: released, _turn: None });
         }
         // Accounts are kept by the server itself.
@@ -569,12 +571,14 @@ impl World for Surroundings<'_> {
         let (context, target) = (self.context, self.target);
         let part = target.served().subresource(&target.subresource);
         let own_kind = part.is_none_or(|part| part.kind.kind == target.definition.kind);
-        let kind = part.map_or(&target.definition.kind, |part| &part.kind.kind);
         let shaped = match own_kind {
             true => decode::shape(context, target, object, Vec::new(), FieldValidation::Ignore),
             false => decode::shape_part(context, target, object, FieldValidation::Ignore),
         };
-        shaped.map_err(|problem| problem.in_document(kind, &target.served().name))
+        shaped.map_err(|problem| match problem {
+            Misshapen::Unfit(text) => Status::untyped(500, text),
+            Misshapen::Refused(status) => status,
+        })
     }
 
     fn call<'a>(

@@ -146,7 +146,7 @@ impl Registry {
             ..ListQuery::all(slices)
         };
         let page = self.store.list(plane, query).await.map_err(|error| error.to_string())?;
-        let own = page.objects.iter().map(|stored| parse(stored)).filter(|slice| {
+        let own = page.objects.iter().map(parse).filter(|slice| {
             slice.str_at(&["metadata", "labels", "kubernetes.io/service-name"]) == Some(name)
         });
         own.filter_map(|slice| ready(&slice, wanted))

@@ -77,6 +77,9 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
         _ => {
             let whole = Target { subresource: Default::default(), ..target.clone() };
             registry.get(&call.context, &whole, "").await?;
+            if target.subresource != "log" {
+                registry.admit_connection(&call.context, &target, &call.query).await?;
+            }
             let kind = &target.definition.kind;
             Err(Status::bad_request(format!(
                 "{} {} has no node behind it: this plane runs no workloads",

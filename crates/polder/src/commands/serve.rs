@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use polder_auth::authn::{Authenticators, StaticTokens};
 use polder_auth::authz::Chain;
 use polder_client::Runner;
+use polder_client_http::{Egress, Network};
 use polder_model::SmolStr;
 use polder_registry::client::LocalClient;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
@@ -21,6 +22,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::Configuration;
+use crate::webhooks::Webhooks;
 
 /// What `--help` says last.
 const ENVIRONMENT: &str = "\
@@ -96,6 +98,10 @@ impl Serve {
             authenticators: Arc::new(Authenticators { tokens, accounts: Some(pki.account_tokens()?) }),
         };
         let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
+        let networks: Result<Vec<Network>, _> =
+            configuration.webhook_networks.iter().map(|one| one.parse()).collect();
+        let egress = Egress { allowed: networks.context("webhookNetworks")? };
+        registry.set_webhook_client(Arc::new(Webhooks::new(egress)));
         registry.tasks.spawn(registry.clone().run_chores());
         let stop = CancellationToken::new();
         let client = Arc::new(LocalClient::new(registry.clone()));

@@ -22,3 +22,4 @@ mod python;
 mod tokens;
 mod tools;
 mod watch;
+mod webhooks;
