@@ -10,6 +10,8 @@ use polder_test_support::{Client, json};
 
 pub(crate) const CONFIG_HEAD: &str = "apiVersion: config.polder.dev/v1alpha1\nkind: ServerConfiguration\n";
 pub(crate) const PLANES: &str = "/apis/polder.dev/v1alpha1/planes";
+/// Selects all config maps but the one every namespace has.
+pub(crate) const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A running server. Dropping it kills it.
