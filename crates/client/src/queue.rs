@@ -138,7 +138,8 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
         }
     }
 
-    fn finish(&self, plane: PlaneId, item: &T, outcome: Outcome) {
+    /// Says what came of a turn that was taken apart.
+    pub fn finish(&self, plane: PlaneId, item: &T, outcome: Outcome) {
         let mut state = self.state.lock();
         state.finish(plane, item, outcome);
         drop(state);
@@ -241,6 +242,12 @@ impl<T: Clone + Eq + Hash> State<T> {
 }
 
 impl<T: Clone + Eq + Hash> Turn<'_, T> {
+    /// Takes the turn apart. Whoever does must call [`FairQueue::finish`].
+    pub fn detach(mut self) -> (PlaneId, T) {
+        self.over = true;
+        (self.plane, self.item.clone())
+    }
+
     pub fn finish(mut self, outcome: Outcome) {
         self.over = true;
         self.queue.finish(self.plane, &self.item, outcome);

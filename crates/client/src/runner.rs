@@ -1,5 +1,5 @@
 //! Runs controllers for all planes: follows the feed, asks each controller what a change makes it look at, and lets
-//! workers do that, planes taking turns.
+//! it do that, planes taking turns.
 //!
 //! How far the feed has been followed, and which planes have work left, is saved now and then. After a restart the feed
 //! is followed from there, and the planes with work left are looked at anew: every object a controller is interested
@@ -9,12 +9,15 @@
 //! cursor names.
 
 use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use polder_model::{GroupResource, PlaneId, SmolStr, Status};
-use tokio::time::sleep;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinError;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -23,13 +26,19 @@ use crate::controller::{Change, Controller, Interest, Next, Snapshot};
 use crate::in_plane::InPlane;
 use crate::queue::{FairQueue, Outcome};
 
-const WORKERS: usize = 16;
+/// Keys worked on at a time, those that take long apart.
+const AT_ONCE: usize = 64;
+/// What takes longer than this (a webhook of its plane may be slow, or dead) is not waited for: it is worked on beside
+/// the others, and holds up none but its plane.
+const LONG: Duration = Duration::from_secs(1);
 /// Keys of one plane worked on at a time.
 const PARALLEL: usize = 4;
 /// Keys of one plane that are remembered one by one.
 const PLANE_LEN_MAX: usize = 20_000;
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Work is given up after this time, and tried again.
+const LONGEST: Duration = Duration::from_secs(300);
 /// Objects shown at once when a plane is looked at anew.
 const LOOK_PAGE_LEN: usize = 500;
 
@@ -79,15 +88,8 @@ impl Runner {
 
     /// Runs until told to stop. All tasks are the tracker's.
     pub async fn run(self: Arc<Self>, tasks: TaskTracker, stop: CancellationToken) {
-        for _ in 0..WORKERS {
-            let (runner, tracker) = (self.clone(), tasks.clone());
-            let work = async move {
-                loop {
-                    runner.take_turn(&tracker).await;
-                }
-            };
-            tasks.spawn(stop.clone().run_until_cancelled_owned(work));
-        }
+        let dispatch = self.clone().dispatch(tasks.clone());
+        tasks.spawn(stop.clone().run_until_cancelled_owned(dispatch));
         let runner = self.clone();
         let save = async move {
             loop {
@@ -164,9 +166,14 @@ impl Runner {
     fn observe(&self, change: &Change) {
         let interested = self.interested.get(&change.resource).into_iter().flatten();
         for number in interested.chain(&self.curious) {
-            self.controllers[*number].observe(change, &mut |key| {
-                self.queue.add(change.plane, Item { controller: *number, key });
-            });
+            let controller = &self.controllers[*number];
+            let mut wake = |key| self.queue.add(change.plane, Item { controller: *number, key });
+            // All planes depend on this going on.
+            let observed = catch_unwind(AssertUnwindSafe(|| controller.observe(change, &mut wake)));
+            if observed.is_err() {
+                let (plane, controller) = (change.plane, controller.name());
+                tracing::error!(%plane, controller, key = %change.key(), "a controller cannot look at a change");
+            }
         }
         if change.plane == PlaneId::CORE
             && (change.resource.group.as_str(), change.resource.resource.as_str()) == PLANES
@@ -190,14 +197,47 @@ impl Runner {
         }
     }
 
-    async fn take_turn(self: &Arc<Self>, tasks: &TaskTracker) {
-        let turn = self.queue.take().await;
-        let (plane, item) = (turn.plane, turn.item.clone());
-        let name = self.controllers.get(item.controller).map_or("look", |controller| controller.name());
-        let key = item.key.clone();
+    /// Starts work on keys as they come, so many at a time.
+    async fn dispatch(self: Arc<Self>, tasks: TaskTracker) {
+        let places = Arc::new(Semaphore::new(AT_ONCE));
+        loop {
+            let Ok(place) = places.clone().acquire_owned().await else { return };
+            let (plane, item) = self.queue.take().await.detach();
+            tasks.spawn(self.clone().turn(plane, item, place, tasks.clone()));
+        }
+    }
+
+    async fn turn(
+        self: Arc<Self>,
+        plane: PlaneId,
+        item: Item,
+        place: OwnedSemaphorePermit,
+        tasks: TaskTracker,
+    ) {
         // In a task of its own: whatever goes wrong in one plane, the others go on.
-        let runner = self.clone();
-        let outcome = match tasks.spawn(async move { runner.work(plane, &item).await }).await {
+        let (runner, own) = (self.clone(), item.clone());
+        let mut work = tasks.spawn(async move {
+            let late = |_| Err(Status::timeout("a controller took too long"));
+            timeout(LONGEST, runner.work(plane, &own)).await.unwrap_or_else(late)
+        });
+        let done = match timeout(LONG, &mut work).await {
+            Ok(done) => done,
+            Err(_) => {
+                drop(place);
+                work.await
+            }
+        };
+        let outcome = self.outcome(plane, &item, done);
+        self.queue.finish(plane, &item, outcome);
+        if self.queue.is_idle(plane) {
+            self.news.store(true, Ordering::Release);
+        }
+    }
+
+    fn outcome(&self, plane: PlaneId, item: &Item, done: Result<Result<Next, Status>, JoinError>) -> Outcome {
+        let controller = self.controllers.get(item.controller).map_or("look", |controller| controller.name());
+        let key = &item.key;
+        match done {
             Ok(Ok(Next::Done)) => Outcome::Done,
             Ok(Ok(Next::Again)) => Outcome::Again,
             Ok(Ok(Next::Later)) => Outcome::Later,
@@ -206,22 +246,17 @@ impl Runner {
             Ok(Err(status)) if status.code == 404 => Outcome::Done,
             // Somebody else was faster. Another look will show what is left to do.
             Ok(Err(status)) if status.code == 409 => {
-                tracing::debug!(%plane, controller = name, %key, error = %status, "is tried again");
+                tracing::debug!(%plane, controller, %key, error = %status, "is tried again");
                 Outcome::Later
             }
             Ok(Err(status)) => {
-                tracing::warn!(%plane, controller = name, %key, error = %status, "cannot be reconciled yet");
+                tracing::warn!(%plane, controller, %key, error = %status, "cannot be reconciled yet");
                 Outcome::Later
             }
-            Err(error) if error.is_panic() => {
-                tracing::error!(%plane, controller = name, %key, %error, "a controller broke off");
+            Err(error) => {
+                tracing::error!(%plane, controller, %key, %error, "a controller broke off");
                 Outcome::Later
             }
-            Err(_) => Outcome::Later,
-        };
-        turn.finish(outcome);
-        if self.queue.is_idle(plane) {
-            self.news.store(true, Ordering::Release);
         }
     }
 

@@ -378,7 +378,7 @@ fn full_planes_are_told() {
     let body = ("application/merge-patch+json", bytes::Bytes::from(limit.to_vec()));
     let client = server.client();
     let answer = block_on(client.send(polder_client_http::Method::PATCH, path, Some(body))).unwrap();
-    assert!(answer.warnings[0].contains("plane d holds 159 objects and its limit is 10"), "{answer:?}");
+    assert!(answer.warnings[0].contains("plane d holds 169 objects and its limit is 10"), "{answer:?}");
     server.stop();
 }
 

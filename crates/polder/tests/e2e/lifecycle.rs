@@ -138,6 +138,7 @@ fn damage_found_later() {
         (0u64..40_000).map(|index| format!("{:x}", index.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
     let large = json!({"metadata": {"name": "large"}, "data": {"noise": noise}});
     acme.post(MAPS, &large).expect(201);
+    let address = polder.admin.address.to_string();
     let (_, directory) = polder.stop();
     let file = directory.path().join("data/store/store.db");
     let mut bytes = fs::read(&file).unwrap();
@@ -151,7 +152,7 @@ fn damage_found_later() {
     bytes[longest[longest.len() / 2] * 8192 + 4000] ^= 0x55;
     fs::write(&file, &bytes).unwrap();
 
-    let polder = Polder::start_in(directory, "");
+    let polder = Polder::start_at(directory, "", &address);
     let (acme, anybody) = (polder.admin.in_plane("acme"), polder.admin.anonymous().unwrap());
     assert_eq!(anybody.get("/readyz").expect(200).text(), "ok");
     acme.get(&format!("{MAPS}/large")).expect(500);

@@ -37,7 +37,8 @@ fn tokens_are_good_at_home() {
     assert_eq!(status["authenticated"], true, "{status}");
     assert_eq!(status["user"]["username"], "system:serviceaccount:default:robot");
     assert_eq!(review(&globex, &token)["authenticated"], false);
-    let forged = format!("{}A", &token[..token.len() - 1]);
+    let (head, signature) = token.rsplit_once('.').unwrap();
+    let forged = format!("{head}.{}", signature.chars().rev().collect::<String>());
     assert_eq!(review(&acme, &forged)["authenticated"], false);
 
     let robot = acme.with_token(&token).unwrap();
