@@ -72,7 +72,8 @@ impl Sightings {
     pub(crate) fn forget(&self, what: impl Hash) {
         let owner = hash(what);
         let mut places = self.places.lock();
-        if let Some(place) = places.iter_mut().find(|place| place.0 == owner) {
+        let number = usize::try_from(owner % PLACES as u64).unwrap_or_default();
+        if let Some(place) = places.get_mut(number).filter(|place| place.0 == owner) {
             *place = (0, 0);
         }
     }
