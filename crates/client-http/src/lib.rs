@@ -12,6 +12,7 @@ mod client;
 mod connection;
 mod egress;
 mod error;
+mod room;
 mod tls;
 mod webhook;
 

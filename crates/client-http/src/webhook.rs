@@ -12,17 +12,19 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsConnector;
 use tokio_util::task::TaskTracker;
 
 use crate::egress::Egress;
+use crate::room::{Held, Room};
 use crate::tls;
 
 /// What is read of an answer: a patch of the largest object, twice.
@@ -33,6 +35,11 @@ const SHOWN_LEN_MAX: usize = 1024;
 const IDLE_LEN_MAX: usize = 512;
 const IDLE_EACH_MAX: usize = 4;
 const IDLE_MAX: Duration = Duration::from_secs(30);
+/// Said when other calls hold too much.
+const NO_ROOM: &str = "too many long webhook calls are under way";
+/// Names that are looked up at one time, by all and by one tenant: each takes a thread, and may take long.
+const LOOKUPS_MAX: usize = 64;
+const TENANT_LOOKUPS_MAX: usize = 2;
 /// TLS settings that are kept: one for each set of authorities.
 const SETTINGS_LEN_MAX: usize = 256;
 /// Longer sets are read anew each time.
@@ -57,9 +64,50 @@ pub struct Post<'a> {
 /// Posts, and keeps connections.
 pub struct Poster {
     egress: Egress,
+    room: Arc<Room>,
+    names: Names,
     settings: Mutex<HashMap<Vec<u8>, Arc<ClientConfig>>>,
     idle: Mutex<Idle>,
     tasks: TaskTracker,
+}
+
+/// Who looks up names.
+struct Names {
+    all: Arc<Semaphore>,
+    tenants: Mutex<HashMap<u64, Arc<Semaphore>>>,
+    tasks: TaskTracker,
+}
+
+impl Default for Names {
+    fn default() -> Names {
+        Names {
+            all: Arc::new(Semaphore::new(LOOKUPS_MAX)),
+            tenants: Mutex::default(),
+            tasks: TaskTracker::new(),
+        }
+    }
+}
+
+impl Names {
+    async fn look_up(&self, tenant: u64, host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
+        let own = {
+            let mut tenants = self.tenants.lock();
+            if tenants.len() > LOOKUPS_MAX {
+                tenants.retain(|_, own| Arc::strong_count(own) > 1);
+            }
+            tenants.entry(tenant).or_insert_with(|| Arc::new(Semaphore::new(TENANT_LOOKUPS_MAX))).clone()
+        };
+        let turn = own.acquire_owned().await.map_err(std::io::Error::other)?;
+        let place = self.all.clone().acquire_owned().await.map_err(std::io::Error::other)?;
+        let host = host.to_owned();
+        // Its thread is taken until it ends, also when nobody waits for it any more.
+        let looking = self.tasks.spawn(async move {
+            let found = tokio::net::lookup_host((host.as_str(), port)).await.map(Iterator::collect);
+            drop((turn, place));
+            found
+        });
+        looking.await.map_err(std::io::Error::other)?
+    }
 }
 
 type Sender = SendRequest<Full<Bytes>>;
@@ -106,7 +154,14 @@ impl Idle {
 
 impl Poster {
     pub fn new(egress: Egress) -> Poster {
-        Poster { egress, settings: Mutex::default(), idle: Mutex::default(), tasks: TaskTracker::new() }
+        Poster {
+            egress,
+            room: Arc::default(),
+            names: Names::default(),
+            settings: Mutex::default(),
+            idle: Mutex::default(),
+            tasks: TaskTracker::new(),
+        }
     }
 
     /// The body of the answer, or why there is none.
@@ -133,6 +188,10 @@ impl Poster {
         let mut hash = DefaultHasher::new();
         (post.authorities, post.dial, post.trusted).hash(&mut hash);
         let place: Place = (post.tenant, host.clone(), port, hash.finish());
+        let mut held = Held::new(&self.room, post.tenant);
+        if !held.grow(post.body.len()) {
+            return Err(way(NO_ROOM));
+        }
         let body = Bytes::from(post.body);
         let request = || {
             let path = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -147,16 +206,16 @@ impl Poster {
         let kept = self.idle.lock().take(&place);
         if let Some(mut sender) = kept {
             match sender.send_request(request()?).await {
-                Ok(response) => return self.read(place, sender, response).await,
+                Ok(response) => return self.read(place, sender, response, held).await,
                 // It was closed while nobody used it: another one is tried.
                 Err(error) if error.is_canceled() || error.is_incomplete_message() => {}
                 Err(error) => return Err(way(&error.to_string())),
             }
         }
         let dial = post.dial.unwrap_or((&host, port));
-        let mut sender = self.connect(&host, dial, post.authorities, post.trusted).await?;
+        let mut sender = self.connect(post.tenant, &host, dial, post.authorities, post.trusted).await?;
         match sender.send_request(request()?).await {
-            Ok(response) => self.read(place, sender, response).await,
+            Ok(response) => self.read(place, sender, response, held).await,
             Err(error) if error.is_incomplete_message() => Err(way("EOF")),
             Err(error) => Err(way(&error.to_string())),
         }
@@ -164,6 +223,7 @@ impl Poster {
 
     async fn connect(
         &self,
+        tenant: u64,
         host: &str,
         (dial_host, dial_port): (&str, u16),
         authorities: &[u8],
@@ -175,10 +235,11 @@ impl Poster {
             .map_err(|_| way(format!("dial tcp: lookup {host}: no such host")))?;
         let addresses: Vec<SocketAddr> = match dial_host.parse::<IpAddr>() {
             Ok(address) => vec![SocketAddr::new(address, dial_port)],
-            Err(_) => tokio::net::lookup_host((dial_host, dial_port))
+            Err(_) => self
+                .names
+                .look_up(tenant, dial_host, dial_port)
                 .await
-                .map_err(|_| way(format!("dial tcp: lookup {dial_host}: no such host")))?
-                .collect(),
+                .map_err(|_| way(format!("dial tcp: lookup {dial_host}: no such host")))?,
         };
         let mut problem = format!("dial tcp: lookup {dial_host}: no such host");
         let mut stream = None;
@@ -213,21 +274,29 @@ impl Poster {
         place: Place,
         sender: Sender,
         response: http::Response<hyper::body::Incoming>,
+        mut held: Held,
     ) -> Result<Vec<u8>, Trouble> {
         let status = response.status();
         let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let is_text = kind.is_none_or(|kind| kind.starts_with("text/"));
-        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| {
-            Trouble::OnTheWay(match error.downcast_ref::<LengthLimitError>() {
-                Some(_) => format!("the answer is longer than {ANSWER_BYTES_MAX} bytes"),
-                None => "unexpected EOF".into(),
-            })
-        })?;
-        let body = body.to_bytes();
+        let mut incoming = response.into_body();
+        let mut body = Vec::new();
+        while let Some(frame) = incoming.frame().await {
+            let frame = frame.map_err(|_| Trouble::OnTheWay("unexpected EOF".into()))?;
+            let Ok(piece) = frame.into_data() else { continue };
+            let len = body.len() + piece.len();
+            if len > ANSWER_BYTES_MAX {
+                let why = format!("the answer is longer than {ANSWER_BYTES_MAX} bytes");
+                return Err(Trouble::OnTheWay(why));
+            }
+            if !held.grow(len) {
+                return Err(Trouble::OnTheWay(NO_ROOM.into()));
+            }
+            body.extend_from_slice(&piece);
+        }
         self.idle.lock().give_back(place, sender);
         if status.is_success() {
-            return Ok(body.into());
+            return Ok(body);
         }
         let shown = match is_text {
             true => String::from_utf8_lossy(&body[..body.len().min(SHOWN_LEN_MAX)]).trim().to_owned(),

@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use crate::client::{ChangesError, Client, Cursor, Query};
 use crate::controller::{Change, Controller, Interest, Next, Snapshot};
 use crate::in_plane::InPlane;
+use crate::large::within_turn;
 use crate::queue::{FairQueue, Outcome};
 
 /// Keys worked on at a time, those that take long apart.
@@ -218,7 +219,8 @@ impl Runner {
         let (runner, own) = (self.clone(), item.clone());
         let mut work = tasks.spawn(async move {
             let late = |_| Err(Status::timeout("a controller took too long"));
-            timeout(LONGEST, runner.work(plane, &own)).await.unwrap_or_else(late)
+            let work = within_turn(runner.work(plane, &own));
+            timeout(LONGEST, work).await.unwrap_or_else(late)
         });
         let done = match timeout(LONG, &mut work).await {
             Ok(done) => done,
@@ -285,7 +287,9 @@ impl Runner {
             loop {
                 let query = Query { after, limit: LOOK_PAGE_LEN, ..Query::default() };
                 let page = self.client.list(plane, &facts.name, query).await?;
-                let full = page.len() >= LOOK_PAGE_LEN;
+                if page.is_empty() {
+                    break;
+                }
                 after = None;
                 for object in page {
                     let text = |field| SmolStr::new(object.str_at(&["metadata", field]).unwrap_or_default());
@@ -307,9 +311,6 @@ impl Runner {
                         old,
                         new,
                     });
-                }
-                if !full {
-                    break;
                 }
             }
         }

@@ -71,7 +71,7 @@ async fn look(plane: &InPlane, key: &str) -> Result<Next, Status> {
         for child in &page {
             settle(plane, resource, child).await?;
         }
-        match page.last().filter(|_| page.len() >= PAGE_LEN) {
+        match page.last() {
             Some(last) => after = Some((SmolStr::new(last.namespace()), SmolStr::new(last.name()))),
             None => return Ok(Next::Done),
         }

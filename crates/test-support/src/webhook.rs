@@ -21,14 +21,25 @@ pub struct WebhookServer {
 
 impl WebhookServer {
     pub fn start(answer: Answer) -> anyhow::Result<WebhookServer> {
-        let certified = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
-        let key =
-            PrivateKeyDer::try_from(certified.signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
+        WebhookServer::start_with(answer, rcgen::IsCa::NoCa)
+    }
+
+    /// With a certificate that could sign others, as people make them by hand.
+    pub fn start_as_authority(answer: Answer) -> anyhow::Result<WebhookServer> {
+        WebhookServer::start_with(answer, rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained))
+    }
+
+    fn start_with(answer: Answer, is_ca: rcgen::IsCa) -> anyhow::Result<WebhookServer> {
+        let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
+        params.is_ca = is_ca;
+        let key_pair = rcgen::KeyPair::generate()?;
+        let certificate = params.self_signed(&key_pair)?;
+        let key = PrivateKeyDer::try_from(key_pair.serialize_der()).map_err(anyhow::Error::msg)?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
-            .with_single_cert(vec![certified.cert.der().clone()], key)?;
+            .with_single_cert(vec![certificate.der().clone()], key)?;
         let config = Arc::new(config);
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
@@ -38,7 +49,7 @@ impl WebhookServer {
                 std::thread::spawn(move || serve(stream, config, answer));
             }
         });
-        let ca_bundle = base64::engine::general_purpose::STANDARD.encode(certified.cert.pem());
+        let ca_bundle = base64::engine::general_purpose::STANDARD.encode(certificate.pem());
         Ok(WebhookServer { address, ca_bundle })
     }
 

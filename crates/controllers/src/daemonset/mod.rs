@@ -96,7 +96,7 @@ impl DaemonSets {
                     Err(status) => failure = failure.or(Some(status)),
                 }
             }
-            match page.last().filter(|_| page.len() >= PAGE_LEN) {
+            match page.last() {
                 Some(last) => after = Some((SmolStr::new(last.namespace()), SmolStr::new(last.name()))),
                 None => return failure.map_or(Ok(next), Err),
             }

@@ -97,7 +97,9 @@ impl Turn<'_> {
                 Err(status) if status.code == 404 => return Ok(()),
                 page => page?,
             };
-            let full = page.len() >= PAGE_LEN;
+            if page.is_empty() {
+                return Ok(());
+            }
             after = None;
             for value in page {
                 let text = |field| SmolStr::new(value.str_at(&["metadata", field]).unwrap_or_default());
@@ -109,9 +111,6 @@ impl Turn<'_> {
                 if is_deleted(&value) && [FOREGROUND, ORPHAN].iter().any(|own| has_finalizer(&value, own)) {
                     self.tended.unseen.lock().push(object);
                 }
-            }
-            if !full {
-                return Ok(());
             }
         }
     }
@@ -211,17 +210,23 @@ impl Turn<'_> {
             self.drop_finalizer(object, value, FOREGROUND).await?;
             return Ok(Next::Done);
         }
-        let mut failed = None;
+        let (mut failed, mut asked) = (None, 0);
         for some in awaited.chunks(PARALLEL) {
+            if asked >= TURN_LEN_MAX {
+                return failed.map_or(Ok(Next::Again), Err);
+            }
             // Not through `look_at_all`: that an owner waits is no reason to forget who it waits for.
             let looks = some.iter().map(|dependent| async move {
                 match self.get(dependent).await? {
-                    Some(found) if !is_deleted(&found) => Box::pin(self.look_at(dependent)).await.map(drop),
-                    _ => Ok(()),
+                    Some(found) if !is_deleted(&found) => Box::pin(self.look_at(dependent)).await.map(|_| 1),
+                    _ => Ok(0),
                 }
             });
             for outcome in join_all(looks).await {
-                failed = outcome.err().or(failed);
+                match outcome {
+                    Ok(one) => asked += one,
+                    Err(error) => failed = Some(error),
+                }
             }
         }
         failed.map_or(Ok(Next::Done), Err)

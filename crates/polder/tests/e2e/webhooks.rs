@@ -63,6 +63,10 @@ fn webhooks_are_asked() {
     globex.post(MAPS, &map("two", "no")).expect(201);
     // Once more on a kept connection.
     acme.post(MAPS, &map("three", "yes")).expect(201);
+    // A certificate that signs itself and is listed is believed, whatever it could sign besides.
+    let authority = WebhookServer::start_as_authority(answer).unwrap();
+    globex.post(VALIDATING, &configuration("deny", authority.client_config("/deny"), 10)).expect(201);
+    globex.post(MAPS, &map("four", "no")).expect(403);
 }
 
 /// What goes wrong on the way is told as kube-apiserver tells it, in bounded time and memory.
