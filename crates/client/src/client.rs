@@ -119,7 +119,8 @@ pub trait Client: Send + Sync + 'static {
     /// The plane of a name, if it is there.
     fn plane(&self, name: &str) -> Option<PlaneId>;
     fn has_plane(&self, plane: PlaneId) -> bool;
-    fn planes(&self) -> Vec<PlaneId>;
+    /// The planes in which something changed after a revision.
+    fn planes_changed(&self, after: u64) -> Vec<PlaneId>;
     /// The `Plane` object of a plane; nothing for the core plane, which has none.
     fn plane_object(&self, plane: PlaneId) -> Answer<'_, Option<Arc<Value>>>;
     /// Changes after a revision.

@@ -14,9 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use polder_model::{GroupResource, PlaneId, SmolStr, Status};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinError;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -25,17 +24,15 @@ use crate::client::{ChangesError, Client, Cursor, Query};
 use crate::controller::{Change, Controller, Interest, Next, Snapshot};
 use crate::in_plane::InPlane;
 use crate::large::within_turn;
-use crate::queue::{FairQueue, Outcome};
+use crate::queue::{FairQueue, Outcome, Pace, work_on};
 
-/// Keys worked on at a time, those that take long apart.
-const AT_ONCE: usize = 64;
-/// What takes longer than this (a webhook of its plane may be slow, or dead) is not waited for: it is worked on beside
-/// the others, and holds up none but its plane.
-const LONG: Duration = Duration::from_secs(1);
+const PACE: Pace = Pace { at_once: 64, long: Duration::from_secs(1) };
 /// Keys of one plane worked on at a time.
 const PARALLEL: usize = 4;
 /// Keys of one plane that are remembered one by one.
 const PLANE_LEN_MAX: usize = 20_000;
+/// Changes observed before others get on.
+const YIELD_EVERY: u64 = 32;
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Work is given up after this time, and tried again.
@@ -66,6 +63,8 @@ pub struct Runner {
     followed: AtomicU64,
     /// Something has happened since the cursor was saved.
     news: AtomicBool,
+    /// A plane has been deleted since.
+    deleted: AtomicBool,
 }
 
 impl Runner {
@@ -83,14 +82,17 @@ impl Runner {
             }
         }
         let queue = FairQueue::new(PLANE_LEN_MAX, look(), PARALLEL);
-        let (followed, news) = (AtomicU64::new(0), AtomicBool::new(false));
-        Runner { client, controllers, interested, curious, queue, followed, news }
+        let (followed, news, deleted) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        Runner { client, controllers, interested, curious, queue, followed, news, deleted }
     }
 
     /// Runs until told to stop. All tasks are the tracker's.
     pub async fn run(self: Arc<Self>, tasks: TaskTracker, stop: CancellationToken) {
-        let dispatch = self.clone().dispatch(tasks.clone());
-        tasks.spawn(stop.clone().run_until_cancelled_owned(dispatch));
+        let work = |runner: Arc<Runner>, plane, item| -> BoxFuture<'static, Outcome> {
+            Box::pin(async move { runner.turn(plane, item).await })
+        };
+        let work = work_on(self.clone(), PACE, tasks.clone(), |runner| &runner.queue, work);
+        tasks.spawn(stop.clone().run_until_cancelled_owned(work));
         let runner = self.clone();
         let save = async move {
             loop {
@@ -140,8 +142,10 @@ impl Runner {
 
     /// Goes on with what comes from now on, and looks at everything there is.
     fn begin_anew(&self) {
-        self.followed.store(self.client.revision(), Ordering::Release);
-        self.client.planes().into_iter().for_each(|plane| self.queue.add(plane, look()));
+        let (since, newest) = (self.followed.load(Ordering::Acquire), self.client.revision());
+        // In this order: a cursor that is saved meanwhile names the planes.
+        self.client.planes_changed(since).into_iter().for_each(|plane| self.queue.add(plane, look()));
+        self.followed.store(newest, Ordering::Release);
         self.news.store(true, Ordering::Release);
     }
 
@@ -150,6 +154,7 @@ impl Runner {
             Ok(changes) => changes,
             Err(error) => return error,
         };
+        let mut seen = 0_u64;
         loop {
             let change = match changes.next().await {
                 Ok(change) => change,
@@ -160,6 +165,10 @@ impl Runner {
             self.observe(&change);
             if !is_own(&change) {
                 self.news.store(true, Ordering::Release);
+            }
+            seen += 1;
+            if seen % YIELD_EVERY == 0 {
+                tokio::task::yield_now().await;
             }
         }
     }
@@ -190,73 +199,32 @@ impl Runner {
                     self.queue.add(plane, look());
                 }
             }
-            (Some(_), None) => {
-                let is_gone = |plane| !self.client.has_plane(plane);
-                self.controllers.iter().for_each(|controller| controller.forget(&is_gone));
-            }
+            (Some(_), None) => self.deleted.store(true, Ordering::Release),
             _ => {}
         }
     }
 
-    /// Starts work on keys as they come, so many at a time.
-    async fn dispatch(self: Arc<Self>, tasks: TaskTracker) {
-        let places = Arc::new(Semaphore::new(AT_ONCE));
-        loop {
-            let Ok(place) = places.clone().acquire_owned().await else { return };
-            let (plane, item) = self.queue.take().await.detach();
-            tasks.spawn(self.clone().turn(plane, item, place, tasks.clone()));
-        }
-    }
-
-    async fn turn(
-        self: Arc<Self>,
-        plane: PlaneId,
-        item: Item,
-        place: OwnedSemaphorePermit,
-        tasks: TaskTracker,
-    ) {
-        // In a task of its own: whatever goes wrong in one plane, the others go on.
-        let (runner, own) = (self.clone(), item.clone());
-        let mut work = tasks.spawn(async move {
-            let late = |_| Err(Status::timeout("a controller took too long"));
-            let work = within_turn(runner.work(plane, &own));
-            timeout(LONGEST, work).await.unwrap_or_else(late)
-        });
-        let done = match timeout(LONG, &mut work).await {
-            Ok(done) => done,
-            Err(_) => {
-                drop(place);
-                work.await
-            }
-        };
-        let outcome = self.outcome(plane, &item, done);
-        self.queue.finish(plane, &item, outcome);
-        if self.queue.is_idle(plane) {
-            self.news.store(true, Ordering::Release);
-        }
-    }
-
-    fn outcome(&self, plane: PlaneId, item: &Item, done: Result<Result<Next, Status>, JoinError>) -> Outcome {
+    async fn turn(&self, plane: PlaneId, item: Item) -> Outcome {
+        let late = |_| Err(Status::timeout("a controller took too long"));
+        let done = timeout(LONGEST, within_turn(self.work(plane, &item))).await.unwrap_or_else(late);
+        // If it was the last one of its plane, the cursor can leave the plane out.
+        self.news.store(true, Ordering::Release);
         let controller = self.controllers.get(item.controller).map_or("look", |controller| controller.name());
         let key = &item.key;
         match done {
-            Ok(Ok(Next::Done)) => Outcome::Done,
-            Ok(Ok(Next::Again)) => Outcome::Again,
-            Ok(Ok(Next::Later)) => Outcome::Later,
-            Ok(Ok(Next::After(delay))) => Outcome::After(delay),
+            Ok(Next::Done) => Outcome::Done,
+            Ok(Next::Again) => Outcome::Again,
+            Ok(Next::Later) => Outcome::Later,
+            Ok(Next::After(delay)) => Outcome::After(delay),
             // The plane is gone, or what the key stands for is.
-            Ok(Err(status)) if status.code == 404 => Outcome::Done,
-            // Somebody else was faster. Another look will show what is left to do.
-            Ok(Err(status)) if status.code == 409 => {
+            Err(status) if status.code == 404 => Outcome::Done,
+            // What a plane's own users cause (a conflict, a quota, a webhook) is no news for whoever runs the server.
+            Err(status) if status.code < 500 => {
                 tracing::debug!(%plane, controller, %key, error = %status, "is tried again");
                 Outcome::Later
             }
-            Ok(Err(status)) => {
+            Err(status) => {
                 tracing::warn!(%plane, controller, %key, error = %status, "cannot be reconciled yet");
-                Outcome::Later
-            }
-            Err(error) => {
-                tracing::error!(%plane, controller, %key, %error, "a controller broke off");
                 Outcome::Later
             }
         }
@@ -318,6 +286,10 @@ impl Runner {
     }
 
     async fn save(&self) {
+        if self.deleted.swap(false, Ordering::AcqRel) {
+            let is_gone = |plane| !self.client.has_plane(plane);
+            self.controllers.iter().for_each(|controller| controller.forget(&is_gone));
+        }
         if !self.news.swap(false, Ordering::AcqRel) {
             return;
         }

@@ -130,6 +130,7 @@ impl Registry {
         let kept = Kept::take(operation, target, object, &rules);
         let outcome = chain.admit(&request, object, &world, &mut notes).await;
         tell(context, &mut notes);
+        context.check_refusal()?;
         outcome?;
         kept.put_back(target, object)
     }
@@ -163,6 +164,7 @@ impl Registry {
         let (world, mut notes) = (Surroundings::new(self, context, target), Notes::default());
         let outcome = chain.validate(&request, object, &world, &mut notes).await;
         tell(context, &mut notes);
+        context.check_refusal()?;
         outcome
     }
 
@@ -587,7 +589,11 @@ impl World for Surroundings<'_> {
         body: Vec<u8>,
         timeout: Duration,
     ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>> {
-        Box::pin(self.registry.call_webhook(&self.context.plane, endpoint, body, timeout, self.began))
+        Box::pin(async move {
+            self.context.about_to_wait()?;
+            let plane = &self.context.plane;
+            self.registry.call_webhook(plane, endpoint, body, timeout, self.began).await
+        })
     }
 
     fn aside<'a>(&'a self, work: Box<dyn FnOnce() + Send>) -> Answer<'a, ()> {

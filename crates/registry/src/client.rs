@@ -261,8 +261,8 @@ impl Client for LocalClient {
         self.registry.store.plane_by_id(plane).is_some()
     }
 
-    fn planes(&self) -> Vec<PlaneId> {
-        self.registry.store.plane_ids()
+    fn planes_changed(&self, after: u64) -> Vec<PlaneId> {
+        self.registry.store.planes_changed(Revision(after))
     }
 
     fn plane_object(&self, plane: PlaneId) -> Answer<'_, Option<Arc<Value>>> {

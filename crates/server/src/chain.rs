@@ -96,7 +96,6 @@ pub(crate) async fn serve(
             query,
             body,
             body_room: None,
-            turn: None,
             pass,
             deadline: end.unwrap_or(started + LONGEST),
             prefix,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -48,14 +49,24 @@ impl GarbageCollector {
             Task::Gone(uid) => {
                 turn.build().await?;
                 turn.owners.lock().insert(uid.clone(), Owner::Gone);
-                let dependents = tended.index.lock().dependents(&uid, TURN_LEN_MAX);
-                let full = dependents.len() == TURN_LEN_MAX;
-                turn.look_at_all(&dependents, Some(&uid)).await?;
-                Ok(if full { Next::Again } else { Next::Done })
+                let dependents = tended.index.lock().dependents(&uid, usize::MAX);
+                let mut failed = None;
+                // Those that fail keep nobody else from being looked at.
+                let mut looked = 0;
+                for some in dependents.chunks(TURN_LEN_MAX) {
+                    let outcome = turn.look_at_all(some, Some(&uid)).await;
+                    looked += some.len();
+                    match outcome {
+                        Ok(()) if looked < dependents.len() => return Ok(Next::Again),
+                        Ok(()) => {}
+                        Err(error) => failed = Some(error),
+                    }
+                }
+                failed.map_or(Ok(Next::Done), Err)
             }
             Task::Scan => {
-                if !tended.built.initialized() {
-                    turn.build().await?;
+                turn.build().await?;
+                if !tended.scanned.swap(true, Ordering::AcqRel) {
                     let mut unseen = tended.unseen.lock();
                     unseen.extend(tended.index.lock().objects());
                 }
