@@ -12,7 +12,7 @@ use polder_model::{GroupVersionResource, SmolStr, Status, Value, format_smolstr}
 use crate::job;
 use crate::workload::claim::{Claim, Claimant};
 use crate::workload::kind::{DAEMON_SET, DEPLOYMENT, JOB, REPLICA_SET, REPLICATION_CONTROLLER, STATEFUL_SET};
-use crate::workload::{Kind, Meta as _, pod};
+use crate::workload::{Kind, Meta as _, pod, soon_after_conflict};
 
 /// Objects of a namespace that are looked at in a turn.
 const PAGE_LEN: usize = 500;
@@ -49,7 +49,7 @@ impl Controller for Adoption {
     }
 
     fn reconcile<'a>(&'a self, plane: &'a InPlane, key: &'a str) -> Answer<'a, Next> {
-        Box::pin(look(plane, key))
+        Box::pin(async { soon_after_conflict(look(plane, key).await) })
     }
 }
 

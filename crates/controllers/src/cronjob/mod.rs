@@ -41,7 +41,9 @@ impl Controller for CronJobs {
         Box::pin(async move {
             let (namespace, name) = workload::parts(key);
             match plane.get(&CRON_JOB.resource, namespace, name).await? {
-                Some(cron_job) => act::reconcile(plane, &self.recorder, &cron_job).await,
+                Some(cron_job) => {
+                    workload::soon_after_conflict(act::reconcile(plane, &self.recorder, &cron_job).await)
+                }
                 None => Ok(Next::Done),
             }
         })

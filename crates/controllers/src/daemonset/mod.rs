@@ -109,7 +109,7 @@ impl DaemonSets {
         };
         let (namespace, name) = workload::parts(key);
         match plane.get(&DAEMON_SET.resource, namespace, name).await? {
-            Some(set) => act::reconcile(plane, self, &set).await,
+            Some(set) => workload::soon_after_conflict(act::reconcile(plane, self, &set).await),
             None => Ok(Next::Done),
         }
     }

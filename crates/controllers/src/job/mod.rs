@@ -71,7 +71,7 @@ impl Controller for Jobs {
             }
             match plane.get(&JOB.resource, namespace, name).await? {
                 Some(job) if is_ours(&job) && !is_finished(&job) => {
-                    act::reconcile(plane, &self.recorder, &job).await
+                    workload::soon_after_conflict(act::reconcile(plane, &self.recorder, &job).await)
                 }
                 _ => Ok(Next::Done),
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use polder_model::{Value, json};
 
 use super::facts::Facts;
+use super::failure_policy::{Effect, effect};
 use super::manage::{Step, manage};
 use super::verdict::verdict;
 use super::{FINALIZER, track};
@@ -149,6 +150,27 @@ fn ends() {
     );
     let told = json!({"conditions": [{"type": "FailureTarget", "status": "True", "reason": "Told"}]});
     check(json!({}), told, &[], Some("Told"));
+}
+
+#[test]
+fn conditions_of_pods_decide_too() {
+    let check = |action: &str, condition: &str, expected: Effect| {
+        let job = job(
+            json!({"podFailurePolicy": {"rules": [
+                {"action": action, "onPodConditions": [{"type": "DisruptionTarget"}]}
+            ]}}),
+            json!({}),
+        );
+        let pod = json!({"metadata": {"name": "p", "namespace": "n"}, "status": {"phase": "Failed", "conditions": [
+            {"type": "DisruptionTarget", "status": condition}
+        ]}});
+        assert_eq!(effect(&job, &pod), expected, "{action} {condition}");
+    };
+    check("Ignore", "True", Effect::Ignore);
+    check("Ignore", "False", Effect::Count);
+    check("FailIndex", "True", Effect::FailIndex);
+    let message = "Pod n/p has condition DisruptionTarget matching FailJob rule at index 0";
+    check("FailJob", "True", Effect::FailJob(message.to_string()));
 }
 
 /// Each pod is counted once: written down, freed, counted.

@@ -55,7 +55,7 @@ impl Controller for Replicas {
     }
 
     fn reconcile<'a>(&'a self, plane: &'a InPlane, key: &'a str) -> Answer<'a, Next> {
-        Box::pin(self.look_after(plane, key))
+        Box::pin(async { workload::soon_after_conflict(self.look_after(plane, key).await) })
     }
 }
 

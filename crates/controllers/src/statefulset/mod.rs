@@ -52,7 +52,7 @@ impl Controller for StatefulSets {
         Box::pin(async move {
             let (namespace, name) = workload::parts(key);
             match plane.get(&STATEFUL_SET.resource, namespace, name).await? {
-                Some(set) => act::reconcile(plane, &self.recorder, &set).await,
+                Some(set) => workload::soon_after_conflict(act::reconcile(plane, &self.recorder, &set).await),
                 None => Ok(Next::Done),
             }
         })

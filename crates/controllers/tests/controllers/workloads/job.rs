@@ -151,3 +151,24 @@ fn jobs_of_others_and_pods_of_none() {
     world.plane.delete(&path("v1 pods", &name(&pods[0]))).expect(200);
     assert!(within(|| world.list("v1 pods").is_empty()));
 }
+
+/// What is enough is enough: the others are stopped, and have not failed.
+#[test]
+fn a_job_succeeds_by_its_own_rules() {
+    let world = World::start();
+    world.create(
+        JOBS,
+        &job(json!({
+            "parallelism": 3, "completions": 3, "completionMode": "Indexed",
+            "successPolicy": {"rules": [{"succeededIndexes": "0"}]},
+        })),
+    );
+    let pods = world.until_pods(|pods| pods.len() == 3);
+    let leader = pods.iter().find(|pod| name(pod).starts_with("work-0-")).unwrap();
+    succeed(&world, leader);
+    let done = world.until(JOBS, "work", |job| is_true(job, "Complete"));
+    assert_eq!(condition(&done, "SuccessCriteriaMet")["reason"], "SuccessPolicy");
+    assert_eq!((&done["status"]["succeeded"], &done["status"]["completedIndexes"]), (&json!(1), &json!("0")));
+    assert!(done["status"]["failed"].is_null() && done["status"]["active"].is_null());
+    world.until_pods(|pods| pods.len() == 1);
+}
