@@ -31,6 +31,7 @@ mod subresource;
 mod table;
 mod transfer;
 mod turns;
+mod yaml;
 
 pub mod chain;
 pub mod negotiate;
