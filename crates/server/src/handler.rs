@@ -6,9 +6,10 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
+use polder_auth::authz;
 use polder_machinery::apply::Force;
 use polder_machinery::protobuf::MEDIA_TYPE as PROTOBUF;
-use polder_model::{FieldError, GroupKind, PlaneId, Status, Value, json, value};
+use polder_model::{FieldError, GroupKind, GroupResource, PlaneId, Status, Value, json, value};
 use polder_registry::context::{FieldValidation, WriteOptions, manager_of};
 use polder_registry::decode::{Document, Duplicates};
 use polder_registry::delete::{DeleteAnswer, DeleteOptions};
@@ -175,9 +176,16 @@ impl Call {
             .resolve(&self.context.plane, &path.group, &path.version, &path.resource)
             .await?;
         let Some((definition, version)) = found else {
-            // Whoever may not look learns nothing about what is there.
-            let verb = self.method.as_str().to_ascii_lowercase();
-            self.state.registry.authorize_path(&self.context, &verb, &self.route.path()).await?;
+            let verb = api_verb(&self.method, &self.route, &self.query);
+            let resource = GroupResource::new(path.group, path.resource);
+            let target = authz::Target::Resource {
+                resource: &resource,
+                version: &path.version,
+                subresource: &path.subresource,
+                namespace: &path.namespace,
+                name: &path.name,
+            };
+            self.state.registry.authorize_target(&self.context, verb, target).await?;
             return Err(Status::path_not_found());
         };
         if !path.rest.is_empty() && path.subresource != "proxy" {
@@ -621,6 +629,21 @@ pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static st
         ("DELETE", false) => "DELETECOLLECTION",
         ("DELETE", true) => "DELETE",
         _ => "OTHER",
+    }
+}
+
+/// The verb of a request, as authorizers know it.
+pub(crate) fn api_verb(method: &Method, route: &Route, query: &Query) -> &'static str {
+    match verb(method, route, query) {
+        "WATCH" => "watch",
+        "LIST" => "list",
+        "GET" => "get",
+        "POST" => "create",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETECOLLECTION" => "deletecollection",
+        "DELETE" => "delete",
+        _ => "other",
     }
 }
 
