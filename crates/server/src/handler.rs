@@ -148,6 +148,11 @@ impl Call {
                 answer.headers_mut().insert(header::CONTENT_TYPE, kind);
                 Ok(answer)
             }
+            "/metrics" => {
+                let text = crate::metrics::of_plane(&self.context.plane, &self.state.gates);
+                Ok(answer::text(StatusCode::OK, text))
+            }
+            "/metrics/slis" => Ok(answer::text(StatusCode::OK, crate::health::indicators(&self.state))),
             "/openapi/v2" => {
                 let catalog = registry.catalog(&self.context.plane).await?;
                 Ok(openapi::v2(&catalog, &self.headers))
@@ -600,6 +605,7 @@ fn paths() -> Value {
         "/healthz",
         "/livez",
         "/metrics",
+        "/metrics/slis",
         "/openapi/v2",
         "/openapi/v3",
         "/readyz",

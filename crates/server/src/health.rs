@@ -105,3 +105,16 @@ pub(crate) fn answer(state: &State, path: &str, query: &Query) -> Option<Answer>
     }
     Some(answer::text(StatusCode::OK, "ok"))
 }
+
+/// The checks as a scraper reads them: `/metrics/slis`.
+pub(crate) fn indicators(state: &State) -> String {
+    let mut text = String::from(
+        "# HELP kubernetes_healthcheck [STABLE] This metric records the result of a single healthcheck.\n\
+         # TYPE kubernetes_healthcheck gauge\n",
+    );
+    for check in CHECKS {
+        let (name, value) = (check.name, u8::from((check.probe)(state)));
+        text.push_str(&format!("kubernetes_healthcheck{{name={name:?},type=\"readyz\"}} {value}\n"));
+    }
+    text
+}

@@ -39,6 +39,13 @@ fn health() {
     let metrics = polder.admin.get("/metrics").expect(200).text();
     assert!(metrics.contains("apiserver_request_total"), "{metrics}");
     anonymous.get("/metrics").expect(403);
+    let indicators = polder.admin.get("/metrics/slis").expect(200).text();
+    assert!(indicators.contains("kubernetes_healthcheck{name=\"etcd\",type=\"readyz\"} 1\n"), "{indicators}");
+    // A tenant sees numbers of its own plane.
+    let acme = polder.plane("acme");
+    let objects = acme.get("/metrics").expect(200).text();
+    assert!(objects.contains("polder_plane_objects ") && !objects.contains("polder_planes"), "{objects}");
+    acme.get("/metrics/slis").expect(200);
 }
 
 /// SIGTERM: watches end in good order, the process exits with 0, and the next start has everything.
