@@ -18,11 +18,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("polder-store", &["polder-model"]),
     ("polder-store-embedded", &["polder-store"]),
     ("polder-auth", &["polder-model"]),
+    ("polder-client", &["polder-model"]),
     ("polder-client-http", &["polder-model"]),
-    ("polder-registry", &["polder-store", "polder-auth", "polder-machinery"]),
+    ("polder-admission", &["polder-machinery"]),
+    ("polder-registry", &["polder-store", "polder-auth", "polder-client", "polder-admission"]),
+    ("polder-controllers", &["polder-client", "polder-admission"]),
     ("polder-server", &["polder-registry", "polder-auth"]),
-    ("polder", &["polder-server", "polder-store-embedded", "polder-client-http"]),
-    ("polder-test-support", &["polder-server", "polder-client-http"]),
+    ("polder", &["polder-server", "polder-controllers", "polder-store-embedded", "polder-client-http"]),
+    ("polder-test-support", &["polder-server", "polder-controllers", "polder-client-http"]),
     ("polder-bench", &[]),
     ("polder-fuzz", &["polder-server", "polder-client-http"]),
     ("polder-e2e-kube", &[]),
@@ -33,7 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const TEST_SUPPORT: &str = "polder-test-support";
 
 /// No async, clock or I/O here: such crates may not reach any of [`IMPURE`], however far down.
-const PURE: &[&str] = &["polder-model", "polder-cel", "polder-machinery"];
+const PURE: &[&str] = &["polder-model", "polder-cel", "polder-machinery", "polder-admission"];
 const IMPURE: &[&str] = &["tokio", "mio", "hyper", "rustls", "rusqlite", "tempfile"];
 
 /// Libraries that only some crates may use directly: one crate serves HTTP, one knows a database.

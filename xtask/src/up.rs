@@ -2,6 +2,7 @@
 //!
 //! Everything is kept in `.polder/`; a second start finds what the first one left.
 
+use std::fs::{File, TryLockError};
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
@@ -47,8 +48,9 @@ enum Event {
 
 impl Up {
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        let program = step("build", || self.build())?;
         let data = root().join(".polder");
+        refuse_in_use(&data)?;
+        let program = step("build", || self.build())?;
         let running = Running::start(&program, &data)?;
         let kubeconfig = data.join("admin.kubeconfig");
         let welcomed = running.wait_ready().and_then(|url| {
@@ -135,6 +137,23 @@ impl Running {
     }
 }
 
+/// Two servers never share their data: says where the other one is, before anything is built for the second.
+fn refuse_in_use(data: &Path) -> anyhow::Result<()> {
+    let Ok(lock) = File::open(data.join("store/LOCK")) else { return Ok(()) };
+    if !matches!(lock.try_lock(), Err(TryLockError::WouldBlock)) {
+        return Ok(());
+    }
+    let kubeconfig = data.join("admin.kubeconfig");
+    let text = std::fs::read_to_string(&kubeconfig).unwrap_or_default();
+    let url = text.lines().find_map(|line| line.trim().strip_prefix("server: "));
+    bail!(
+        "a server runs on {} already{}: use it with\n\n  export KUBECONFIG={}\n\nor stop it with Ctrl-C where it was started",
+        data.display(),
+        url.map(|url| format!(", at {}", url.trim_matches('"'))).unwrap_or_default(),
+        kubeconfig.display()
+    )
+}
+
 /// The usual port, or any free one.
 fn free_address() -> String {
     if TcpListener::bind(("127.0.0.1", PORT)).is_ok() {
@@ -185,4 +204,27 @@ fn welcome(url: &str, kubeconfig: &Path) {
          Ctrl-C stops the server; its data stays in .polder/.",
         kubeconfig.display()
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_server_is_told_of_the_first() {
+        let data = std::env::temp_dir().join(format!("polder-up-{}", std::process::id()));
+        refuse_in_use(&data).unwrap();
+        std::fs::create_dir_all(data.join("store")).unwrap();
+        let lock = File::create(data.join("store/LOCK")).unwrap();
+        refuse_in_use(&data).unwrap();
+        lock.lock().unwrap();
+        std::fs::write(data.join("admin.kubeconfig"), "  cluster:\n    server: https://127.0.0.1:1234\n")
+            .unwrap();
+        let said = refuse_in_use(&data).unwrap_err().to_string();
+        assert!(said.contains("already, at https://127.0.0.1:1234"), "{said}");
+        assert!(said.contains(&format!("KUBECONFIG={}", data.join("admin.kubeconfig").display())), "{said}");
+        drop(lock);
+        refuse_in_use(&data).unwrap();
+        std::fs::remove_dir_all(&data).unwrap();
+    }
 }

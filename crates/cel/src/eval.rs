@@ -17,10 +17,10 @@ use crate::plan::{FoldNode, Member, Node, NodeId};
 use crate::program::{Bindings, Evaluation, Members, Program};
 use crate::value::{Key, Value};
 
-pub(crate) fn run<'a, 'h: 'a>(
+pub(crate) fn run<'a>(
     program: &'a Program,
     bindings: &'a Bindings<'a>,
-    host: Option<&'a dyn Members<'h>>,
+    host: Option<&dyn Members<'a>>,
     budget: Budget<'_>,
 ) -> Evaluation<'a> {
     let mut run = Run {
@@ -37,12 +37,12 @@ pub(crate) fn run<'a, 'h: 'a>(
 struct Run<'a, 'h, 'b> {
     nodes: &'a [Node],
     bindings: &'a Bindings<'a>,
-    host: Option<&'a dyn Members<'h>>,
+    host: Option<&'h dyn Members<'a>>,
     locals: Vec<Value<'a>>,
     meter: Meter<'b>,
 }
 
-impl<'a, 'h: 'a> Run<'a, 'h, '_> {
+impl<'a> Run<'a, '_, '_> {
     fn eval(&mut self, id: NodeId) -> Outcome<'a> {
         let nodes = self.nodes;
         match &nodes[id.0 as usize] {

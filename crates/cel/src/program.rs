@@ -86,11 +86,12 @@ impl Program {
         eval::run(self, bindings, None, budget)
     }
 
-    /// Runs the expression with a host that answers for variables which are not bound.
-    pub fn evaluate_with<'a, 'h: 'a>(
+    /// Runs the expression with a host that answers for variables which are not bound. What comes out does not borrow
+    /// from the host, so that it can keep it.
+    pub fn evaluate_with<'a>(
         &'a self,
         bindings: &'a Bindings<'a>,
-        host: &'a dyn Members<'h>,
+        host: &dyn Members<'a>,
         budget: Budget<'_>,
     ) -> Evaluation<'a> {
         eval::run(self, bindings, Some(host), budget)

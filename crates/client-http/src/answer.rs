@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::header::{self, HeaderMap};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use polder_model::Value;
@@ -18,6 +19,8 @@ const LINE_BYTES_MAX: usize = 64 << 20;
 pub struct Answer {
     pub status: u16,
     pub body: Bytes,
+    /// What the client should know although the request worked.
+    pub warnings: Vec<String>,
 }
 
 impl Answer {
@@ -34,6 +37,20 @@ impl Answer {
     pub fn value(&self) -> Option<Value> {
         Value::parse(&self.body).ok()
     }
+}
+
+/// The texts of `Warning` headers: `299 - "text"`.
+pub(crate) fn warnings(headers: &HeaderMap) -> Vec<String> {
+    let texts = headers.get_all(header::WARNING).into_iter().filter_map(|value| {
+        let quoted = value.to_str().ok()?.strip_prefix("299 - \"")?.strip_suffix('"')?;
+        let mut text = String::with_capacity(quoted.len());
+        let mut chars = quoted.chars();
+        while let Some(char) = chars.next() {
+            text.extend(if char == '\\' { chars.next() } else { Some(char) });
+        }
+        Some(text)
+    });
+    texts.collect()
 }
 
 /// An answer line by line.
@@ -119,6 +136,18 @@ impl Splitter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn warnings_are_unquoted() {
+        let mut headers = HeaderMap::new();
+        for text in
+            [r#"299 - "plane \"a\" is full""#, r#"299 - "c:\\d""#, "110 anderson stale", "299 - \"cut"]
+        {
+            headers.append(header::WARNING, HeaderValue::from_static(text));
+        }
+        assert_eq!(warnings(&headers), ["plane \"a\" is full", r"c:\d"]);
+    }
 
     #[test]
     fn pieces_become_lines() {

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use polder_model::Value;
 
-use crate::answer::{Answer, Lines};
+use crate::answer::{Answer, Lines, warnings};
 use crate::body::{RequestBody, Upload};
 use crate::connection::{Connections, Sender};
 use crate::error::{ApiError, ClientError};
@@ -244,12 +244,12 @@ impl Client {
     ) -> Result<Answer, ClientError> {
         let work = async {
             let (response, sender) = self.head(request).await?;
-            let status = response.status().as_u16();
+            let (status, warnings) = (response.status().as_u16(), warnings(response.headers()));
             let body = self.whole(response.into_body()).await?;
             if let Sender::Http1(sender) = sender {
                 self.inner.connections.give_back(sender);
             }
-            Ok(Answer { status, body })
+            Ok(Answer { status, body, warnings })
         };
         tokio::time::timeout(patience, work).await.map_err(|_| self.timed_out(patience))?
     }

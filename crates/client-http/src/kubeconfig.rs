@@ -181,7 +181,11 @@ impl Kubeconfig {
     /// Reads the text of a kubeconfig; `path` is where files that it names are looked for.
     pub fn parse(path: &Path, text: &str) -> Result<Kubeconfig, KubeconfigError> {
         let file: File = serde_saphyr::from_str(text)
-            .map_err(|source| KubeconfigError::Malformed { path: path.into(), source: Box::new(source) })?;
+            // Without the piece of the file: that says the same again.
+            .map_err(|error| KubeconfigError::Malformed {
+                path: path.into(),
+                source: error.without_snippet().to_string().into(),
+            })?;
         let clusters = file.clusters.unwrap_or_default().into_iter();
         let users = file.users.unwrap_or_default().into_iter();
         let contexts = file.contexts.unwrap_or_default().into_iter();

@@ -13,8 +13,6 @@ pub struct PlaneId(pub u64);
 impl PlaneId {
     /// The provider's own plane, where `Plane` objects live. It always exists.
     pub const CORE: PlaneId = PlaneId(1);
-    /// In a write: the plane that the same commit creates, whose number is not known before.
-    pub const NEW: PlaneId = PlaneId(0);
 }
 
 impl fmt::Debug for PlaneId {

@@ -73,6 +73,8 @@ impl Configuration {
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let configuration: Configuration = serde_saphyr::from_str(&text)
+            // Without the piece of the file: that says the same again.
+            .map_err(|error| anyhow::anyhow!(error.without_snippet().to_string()))
             .with_context(|| format!("{} is not a server configuration", path.display()))?;
         let found = (configuration.api_version.as_str(), configuration.kind.as_str());
         anyhow::ensure!(

@@ -62,8 +62,16 @@ impl Server {
     }
 
     fn plane_with_input(&self, arguments: &[&str], input: &[u8]) -> Output {
+        self.noun("plane", arguments, input)
+    }
+
+    fn layer(&self, arguments: &[&str]) -> Output {
+        self.noun("layer", arguments, b"")
+    }
+
+    fn noun(&self, noun: &str, arguments: &[&str], input: &[u8]) -> Output {
         let mut command = Command::new(POLDER);
-        command.arg("plane").args(arguments).arg("--kubeconfig").arg(self.kubeconfig());
+        command.arg(noun).args(arguments).arg("--kubeconfig").arg(self.kubeconfig());
         run(command, input)
     }
 
@@ -254,6 +262,121 @@ fn many_planes_at_once() {
 }
 
 #[test]
+fn so_many_planes_and_no_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    for count in ["0", "1000001", "-1", "many"] {
+        let error = server.fails(&["create", "--prefix", "t", &format!("--count={count}")]);
+        assert!(error.contains(count) && error.contains("--count"), "{error}");
+    }
+    // One without the other says which.
+    let error = server.fails(&["create", "--prefix", "t"]);
+    assert!(error.contains("say how many with --count"), "{error}");
+    let error = server.fails(&["create", "--count", "3"]);
+    assert!(error.contains("--prefix"), "{error}");
+    assert_eq!(server.ok(&["list", "-o", "name"]), "");
+    server.stop();
+}
+
+/// What finalizers hold is told, and what is missing does not keep the rest.
+#[test]
+fn deletions_tell_what_they_did() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    for plane in ["one", "held", "last"] {
+        server.ok(&["create", plane]);
+    }
+    let client = server.client();
+    let held = json!({"metadata": {"finalizers": ["example.org/a", "example.org/b"]}});
+    let path = "/apis/polder.dev/v1alpha1/planes/held";
+    block_on(client.patch(path, "application/merge-patch+json", &held)).unwrap();
+
+    let output = server.plane(&["delete", "one", "nobody", "held", "last"]);
+    assert!(!output.status.success());
+    assert_eq!(
+        text(&output.stdout),
+        "plane/one deleted\nplane/held will be deleted when its finalizers are gone: example.org/a, example.org/b\n\
+         plane/last deleted\n"
+    );
+    let error = text(&output.stderr);
+    assert!(error.contains("\"nobody\" not found"), "{error}");
+    assert!(error.ends_with("error: 1 of 4 planes were not deleted\n"), "{error}");
+    assert!(server.ok(&["list"]).contains("Deleting"));
+    let said = server.ok(&["delete", "--prefix", "he", "--yes"]);
+    assert_eq!(said, "0 planes deleted, 1 wait for their finalizers or were gone\n");
+    let free = json!({"metadata": {"finalizers": null}});
+    block_on(client.patch(path, "application/merge-patch+json", &free)).unwrap();
+    assert_eq!(server.ok(&["list", "-o", "name"]), "");
+    server.stop();
+}
+
+#[test]
+fn layers_are_listed_and_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let empty = server.layer(&["list"]);
+    assert!(empty.status.success() && empty.stdout.is_empty());
+    assert!(text(&empty.stderr).contains("polder plane snapshot"));
+    server.ok(&["create", "acme"]);
+    for layer in ["gold", "silver", "lead"] {
+        server.ok(&["snapshot", "acme", layer]);
+    }
+    server.ok(&["fork", "layer/gold", "copy"]);
+    let table = text(&server.layer(&["list"]).stdout);
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["NAME", "PLANE", "OBJECTS", "BYTES", "AGE"]);
+    assert_eq!(lines[1][..2], ["gold", "acme"]);
+    assert!(lines[1][2].parse::<u64>().unwrap() > 100, "{table}");
+    let json = Value::parse(&server.layer(&["list", "-o", "json"]).stdout).unwrap();
+    assert_eq!(json.array_at(&["items"]).len(), 3);
+
+    let output = server.layer(&["delete", "gold", "nothing", "layer/silver"]);
+    assert!(!output.status.success());
+    assert_eq!(text(&output.stdout), "layer/gold deleted\nlayer/silver deleted\n");
+    let error = text(&output.stderr);
+    assert!(error.contains("\"nothing\" not found"), "{error}");
+    assert!(error.ends_with("error: 1 of 3 layers were not deleted\n"), "{error}");
+    let error = failed(&server.layer(&["delete", "../planes/acme"]), &["delete"]);
+    assert!(error.contains("is no name of a layer"), "{error}");
+    assert_eq!(text(&server.layer(&["list", "-o", "name"]).stdout), "layer/lead\n");
+    // Whoever was forked from one has what it had.
+    let client = server.client();
+    block_on(client.get("/clusters/copy/api/v1/namespaces/default")).unwrap();
+    server.stop();
+}
+
+/// A plane that begins with more than it may hold, or is left with it, is made, and that is told.
+#[test]
+fn full_planes_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    server.ok(&["create", "acme"]);
+    let rows: [(&[&str], &str); 4] = [
+        (&["fork", "acme", "a", "--limit", "objects=100"], "plane a holds 159 objects and its limit is 100"),
+        (&["create", "b", "--limit", "objects=159"], "plane b holds 159 objects and its limit is 159"),
+        (&["create", "c", "--limit", "storedBytes=1000"], "stored bytes and its limit is 1000"),
+        (&["create", "d", "--limit", "objects=160"], ""),
+    ];
+    for (arguments, expected) in rows {
+        let output = server.plane(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        let said = text(&output.stderr);
+        if expected.is_empty() {
+            assert_eq!(said, "");
+        } else {
+            assert!(said.starts_with("warning: plane ") && said.contains(expected), "{said}");
+        }
+    }
+    let limit = json!({"spec": {"limits": {"objects": 10}}});
+    let path = "/apis/polder.dev/v1alpha1/planes/d";
+    let body = ("application/merge-patch+json", bytes::Bytes::from(limit.to_vec()));
+    let client = server.client();
+    let answer = block_on(client.send(polder_client_http::Method::PATCH, path, Some(body))).unwrap();
+    assert!(answer.warnings[0].contains("plane d holds 159 objects and its limit is 10"), "{answer:?}");
+    server.stop();
+}
+
+#[test]
 fn a_kubeconfig_opens_one_plane() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
@@ -393,6 +516,23 @@ fn mistakes_are_explained() {
     let wrong = elsewhere.path().join("wrong");
     std::fs::write(&wrong, "[1, 2]").unwrap();
     assert!(list(Some(&wrong)).contains("is not a kubeconfig"));
+    // What is wrong with a file is said once, on one line.
+    std::fs::write(&wrong, "clusters: [\n").unwrap();
+    let error = list(Some(&wrong));
+    assert_eq!((error.lines().count(), error.matches("bracket").count()), (1, 1), "{error}");
+    let config = "apiVersion: config.polder.dev/v1alpha1\nkind: ServerConfiguration\nflavor: 1\n";
+    std::fs::write(&wrong, config).unwrap();
+    let mut command = serve(other.path(), "127.0.0.1:0");
+    command.arg("--config").arg(&wrong);
+    let error = failed(&run(command, b""), &["serve"]);
+    assert_eq!((error.lines().count(), error.matches("unknown field").count()), (1, 1), "{error}");
+    // An address without its port; a log level that is none.
+    let error = failed(&run(serve(other.path(), "127.0.0.1"), b""), &["serve"]);
+    assert!(error.contains("such as 127.0.0.1:6443"), "{error}");
+    let mut command = serve(other.path(), "127.0.0.1:0");
+    command.env("POLDER_LOG", "loud");
+    let error = failed(&run(command, b""), &["serve"]);
+    assert!(error.contains("POLDER_LOG: \"loud\" is no level"), "{error}");
     // Another server's certificate.
     let third = Server::start(other.path());
     let text = std::fs::read_to_string(server.kubeconfig()).unwrap().replace(&server.url, &third.url);

@@ -1,12 +1,13 @@
 //! Actions on pods that are not edits: binding to a node, eviction.
 
+use polder_admission::Operation;
 use polder_model::selector::LabelSelector;
 use polder_model::{FieldPath, Reason, SmolStr, Status, Value, json};
 
 use crate::context::{FieldValidation, Query, RequestContext, WriteOptions, dry_run, invalid_options};
 use crate::decode;
 use crate::definition::Target;
-use crate::delete::DeleteOptions;
+use crate::delete::{Asking, DeleteOptions};
 use crate::list::ListOptions;
 use crate::metadata::{check_namespace, validate_annotations, validate_labels};
 use crate::registry::Registry;
@@ -36,7 +37,7 @@ impl Registry {
             return Err(Status::bad_request("Name parameter required."));
         }
         let pod = self.sibling(context, "", "pods").await?.with_name(&target.namespace, name);
-        self.bind_shaped(context, &pod, binding, options).await?;
+        self.bind_shaped(context, (target, &pod), binding.clone(), options).await?;
         Ok(success())
     }
 
@@ -49,17 +50,21 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<(), Status> {
         shape_action(context, target, &mut binding, options.field_validation)?;
-        self.bind_shaped(context, target, &binding, options).await
+        self.bind_shaped(context, (target, target), binding, options).await
     }
 
+    /// `asked` is where the binding was sent, `target` the pod it is about.
     async fn bind_shaped(
         &self,
         context: &RequestContext,
-        target: &Target,
-        binding: &Value,
+        (asked, target): (&Target, &Target),
+        mut binding: Value,
         options: &WriteOptions,
     ) -> Result<(), Status> {
-        check_sent(target, binding, "Binding")?;
+        check_namespace(&mut binding, target)?;
+        let operation = Operation::Create;
+        self.admit(context, asked, operation, &mut binding, None, options.into()).await?;
+        check_sent(target, &binding, "Binding")?;
         let node = binding.str_at(&["target", "name"]).unwrap_or_default().to_string();
         let kind = binding.str_at(&["target", "kind"]).unwrap_or_default();
         if !matches!(kind, "" | "Node") {
@@ -70,6 +75,7 @@ impl Registry {
         if node.is_empty() {
             return Err(Status::untyped(500, "target.name: Required value"));
         }
+        self.judge(context, asked, operation, Some(&binding), None, options.into()).await?;
         let pod = Target { subresource: Default::default(), ..target.clone() };
         let mut resource = target.definition.group_resource();
         resource.resource = "pods/binding".into();
@@ -118,12 +124,18 @@ impl Registry {
         query: &Query,
     ) -> Result<(), Status> {
         shape_action(context, target, &mut eviction, FieldValidation::Ignore)?;
+        let mut errors = Vec::new();
+        let mut write =
+            WriteOptions { dry_run: dry_run(query.all("dryRun"), &mut errors), ..WriteOptions::default() };
+        invalid_options("CreateOptions", &errors)?;
+        check_namespace(&mut eviction, target)?;
+        let operation = Operation::Create;
+        self.admit(context, target, operation, &mut eviction, None, (&write).into()).await?;
         check_sent(target, &eviction, "Eviction")?;
         let mut options = DeleteOptions::read(eviction.get("deleteOptions"), &Query::default())?;
-        let mut errors = Vec::new();
-        options.dry_run |= dry_run(query.all("dryRun"), &mut errors);
-        invalid_options("CreateOptions", &errors)?;
-        let write = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
+        options.dry_run |= write.dry_run;
+        write.dry_run = options.dry_run;
+        self.judge(context, target, operation, Some(&eviction), None, (&write).into()).await?;
         let pod_target = Target { subresource: Default::default(), ..target.clone() };
         let stored = self.must_find(context, &pod_target).await?;
         let pod = self.to_client(context, &pod_target, &stored)?;
@@ -132,7 +144,7 @@ impl Registry {
         };
         if !is(&options.uid, "uid") || !is(&options.resource_version, "resourceVersion") {
             // Another pod than the one that is meant: the delete says so, and nothing has been spent.
-            return self.delete_unchecked(context, &pod_target, &options).await.map(drop);
+            return self.delete_asking(context, &pod_target, &options, Asking::Nobody).await.map(drop);
         }
         if !is_beyond_budgets(&pod) {
             self.spend(context, &pod_target, &pod, &write).await?;
@@ -152,7 +164,7 @@ impl Registry {
                 self.modify_with(context, &pod_target, &write, mark).await?;
             }
         }
-        self.delete_unchecked(context, &pod_target, &options).await?;
+        self.delete_asking(context, &pod_target, &options, Asking::Nobody).await?;
         Ok(())
     }
 

@@ -1,12 +1,14 @@
-//! The objects every plane starts with: system namespaces, default roles, priority classes, request priorities, and the
-//! service of the API itself.
+//! The objects every plane starts with: system namespaces with their accounts, default roles, priority classes, request
+//! priorities, and the service of the API itself.
 //!
-//! They are one layer that all planes share, so they are a function of the creation time and nothing else: the same
-//! objects, in the same order, with the same UIDs (but for that of kube-system). What else differs between servers
-//! (endpoints, certificates) is not here.
+//! They are one layer that all planes share, so they are a function of the creation time and the server's site (its
+//! authority, its address) and nothing else: the same objects, in the same order, with the same UIDs (but for that of
+//! kube-system). A server that moves, or gets another authority, makes another layer.
 
 mod flow;
 mod rbac;
+
+use std::net::SocketAddr;
 
 use polder_model::{GroupResource, Object, SmolStr, Value, json};
 use polder_store::{ObjectName, Record, ResourceId};
@@ -20,6 +22,18 @@ pub use flow::{Importance, flow_schema_spec, priority_level_spec};
 /// The default service range; the first address of it is the API's.
 pub const SERVICE_CIDR: &str = "10.96.0.0/16";
 pub const API_ADDRESS: &str = "10.96.0.1";
+
+/// Where every namespace finds the authority it can trust this server by. Controllers keep it as it is here.
+pub const ROOT_CA: &str = "kube-root-ca.crt";
+
+/// What the layer tells about the server.
+#[derive(Clone, Debug, Default)]
+pub struct Site {
+    /// The certificate authority in PEM; without one, namespaces are told of none.
+    pub ca: SmolStr,
+    /// Where the API is served; without one, its service has no endpoints.
+    pub address: Option<SocketAddr>,
+}
 
 /// An object and where it goes.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,9 +52,10 @@ pub struct BootstrapObject {
 /// The objects as the store keeps them: what `Store::open` takes as its base layer.
 pub fn records(
     now: &str,
+    site: &Site,
     resource_id: &dyn Fn(&GroupResource) -> ResourceId,
 ) -> Vec<(ResourceId, ObjectName, Record)> {
-    let stored = objects(now).into_iter().map(|mut object| {
+    let stored = objects(now, site).into_iter().map(|mut object| {
         let resource = resource_id(&GroupResource::new(object.group, object.resource));
         if (object.resource, &*object.name) == ("namespaces", OWN_NAMESPACE) {
             // For the core plane, which has no other: it differs between servers.
@@ -56,11 +71,19 @@ pub fn records(
 /// the cluster.
 const OWN_NAMESPACE: &str = "kube-system";
 
-pub(crate) fn own_namespace(now: &str) -> (ObjectName, Record) {
-    let mut object = namespace(OWN_NAMESPACE);
-    object.value.set_at(&["metadata", "creationTimestamp"], now);
-    object.value.set_at(&["metadata", "uid"], Uuid::new_v4().to_string());
-    (ObjectName::new("", object.name), Record::encode(&object.value))
+pub(crate) fn own_namespace() -> ObjectName {
+    ObjectName::cluster(OWN_NAMESPACE)
+}
+
+/// The same object with another uid, and with another time of creation if one is given.
+pub(crate) fn renewed(record: &Record, uid: Uuid, created: Option<&str>) -> Record {
+    // What is stored is JSON; were it not, the plane would rather be known as another than not be made.
+    let Ok(mut value) = Value::parse(record.body()) else { return record.clone() };
+    value.set_at(&["metadata", "uid"], uid.to_string());
+    if let Some(created) = created {
+        value.set_at(&["metadata", "creationTimestamp"], created);
+    }
+    Record::encode_as(&value, record.form())
 }
 
 /// A kind that bootstrap objects have.
@@ -111,18 +134,29 @@ impl Kind {
     }
 }
 
+const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
 const NAMESPACE: Kind = Kind::new("", "namespaces", "Namespace");
+const SERVICE_ACCOUNT: Kind = Kind::new("", "serviceaccounts", "ServiceAccount");
 const SERVICE: Kind = Kind::new("", "services", "Service");
+const CONFIG_MAP: Kind = Kind::new("", "configmaps", "ConfigMap");
+const ENDPOINTS: Kind = Kind::new("", "endpoints", "Endpoints");
+const ENDPOINT_SLICE: Kind = Kind::new("discovery.k8s.io", "endpointslices", "EndpointSlice").counted();
 const SERVICE_CIDRS: Kind = Kind::new("networking.k8s.io", "servicecidrs", "ServiceCIDR");
 const IP_ADDRESS: Kind = Kind::new("networking.k8s.io", "ipaddresses", "IPAddress");
 const PRIORITY_CLASS: Kind = Kind::new("scheduling.k8s.io", "priorityclasses", "PriorityClass").counted();
 
 /// All of them, created at `now` (RFC 3339, seconds). Namespaces come first, so that they can be written in order.
-pub fn objects(now: &str) -> Vec<BootstrapObject> {
+pub fn objects(now: &str, site: &Site) -> Vec<BootstrapObject> {
     let mut objects = Vec::with_capacity(256);
-    objects.extend(["default", "kube-system", "kube-public", "kube-node-lease"].map(namespace));
+    objects.extend(NAMESPACES.map(namespace));
+    objects.extend(NAMESPACES.map(|name| SERVICE_ACCOUNT.object(Some(name), "default", json!({}))));
+    if !site.ca.is_empty() {
+        objects.extend(NAMESPACES.map(|namespace| root_ca(namespace, &site.ca)));
+    }
     objects.push(service_cidr(now));
     objects.push(service());
+    objects.extend(site.address.into_iter().flat_map(endpoints));
     objects.push(ip_address());
     objects.extend(priorityclass::SYSTEM.map(|(name, value)| priority_class(name, value)));
     objects.extend(flow::objects(now));
@@ -134,9 +168,9 @@ pub fn objects(now: &str) -> Vec<BootstrapObject> {
 }
 
 /// The content address of all of it, whenever created: changes when what planes start with changes.
-pub fn digest() -> String {
+pub fn digest(site: &Site) -> String {
     let mut hash = Sha256::new();
-    for object in objects("1970-01-01T00:00:00Z") {
+    for object in objects("1970-01-01T00:00:00Z", site) {
         hash.update(object.resource);
         hash.update(b"\0");
         hash.update(object.value.to_vec());
@@ -195,6 +229,29 @@ fn service() -> BootstrapObject {
     SERVICE.object(Some("default"), "kubernetes", members)
 }
 
+/// Where the service of the API leads to: the server itself.
+fn endpoints(address: SocketAddr) -> [BootstrapObject; 2] {
+    let ip = address.ip().to_string();
+    let port = json!({"name": "https", "port": (address.port()), "protocol": "TCP"});
+    let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+    let old_form = json!({
+        "metadata": {"labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{"addresses": [{"ip": (ip.as_str())}], "ports": [(port.clone())]}],
+    });
+    let slice = json!({
+        "metadata": {"labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "addressType": family,
+        "endpoints": [{"addresses": [(ip.as_str())], "conditions": {"ready": true}}],
+        "ports": [port],
+    });
+    let place = Some("default");
+    [ENDPOINTS.object(place, "kubernetes", old_form), ENDPOINT_SLICE.object(place, "kubernetes", slice)]
+}
+
+fn root_ca(namespace: &str, ca: &str) -> BootstrapObject {
+    CONFIG_MAP.object(Some(namespace), ROOT_CA, one("data", one("ca.crt", ca)))
+}
+
 fn ip_address() -> BootstrapObject {
     let members = json!({
         "metadata": {"labels": {
@@ -240,10 +297,14 @@ mod tests {
 
     const NOW: &str = "2026-01-01T00:00:00Z";
 
+    fn site() -> Site {
+        Site { ca: "a certificate".into(), address: Some(([192, 0, 2, 1], 6443).into()) }
+    }
+
     #[test]
     fn counts() {
         let mut counts: HashMap<&str, usize> = HashMap::new();
-        for object in objects(NOW) {
+        for object in objects(NOW, &site()) {
             *counts.entry(object.resource).or_default() += 1;
         }
         let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
@@ -253,6 +314,9 @@ mod tests {
             [
                 ("clusterrolebindings", 49),
                 ("clusterroles", 68),
+                ("configmaps", 4),
+                ("endpoints", 1),
+                ("endpointslices", 1),
                 ("flowschemas", 11),
                 ("ipaddresses", 1),
                 ("namespaces", 4),
@@ -260,6 +324,7 @@ mod tests {
                 ("prioritylevelconfigurations", 8),
                 ("rolebindings", 7),
                 ("roles", 7),
+                ("serviceaccounts", 4),
                 ("servicecidrs", 1),
                 ("services", 1),
             ]
@@ -270,7 +335,7 @@ mod tests {
     fn everything_is_named_once_and_complete() {
         let mut uids = HashSet::new();
         let mut names = HashSet::new();
-        for object in objects(NOW) {
+        for object in objects(NOW, &site()) {
             let metadata = object.value.get("metadata").unwrap();
             let uid = metadata.str_at(&["uid"]).unwrap();
             assert_eq!(uid.parse::<Uuid>().unwrap().to_string(), uid);
@@ -285,7 +350,7 @@ mod tests {
 
     #[test]
     fn the_kinds_agree() {
-        for object in objects(NOW) {
+        for object in objects(NOW, &site()) {
             let kinds = resources::ALL.iter();
             let behavior =
                 kinds.into_iter().find(|kind| (kind.group, kind.resource) == (object.group, object.resource));
@@ -310,11 +375,12 @@ mod tests {
 
     #[test]
     fn the_address_does_not_depend_on_the_time() {
-        assert_eq!(digest().len(), 64);
-        assert_eq!(digest(), digest());
-        let one = objects(NOW);
-        assert_eq!(one, objects(NOW));
-        assert_ne!(one, objects("2027-01-01T00:00:00Z"));
+        assert_eq!(digest(&site()).len(), 64);
+        assert_eq!(digest(&site()), digest(&site()));
+        assert_ne!(digest(&site()), digest(&Site::default()), "another site is another layer");
+        let one = objects(NOW, &site());
+        assert_eq!(one, objects(NOW, &site()));
+        assert_ne!(one, objects("2027-01-01T00:00:00Z", &site()));
         assert_eq!(uid("Namespace", "", "default"), one[0].value.str_at(&["metadata", "uid"]).unwrap());
     }
 }

@@ -249,6 +249,7 @@ pub(crate) fn builtin_definitions(store: &Store) -> Vec<Arc<ResourceDefinition>>
             forms: Vec::new(),
             resource_id: store.resource_id(&storage_name),
             behavior,
+            admission: crate::admission::chain(&name, first.namespaced),
             origin: Origin::Builtin,
             terminating: false,
         })

@@ -14,6 +14,8 @@ pub struct RequestContext {
     pub user: UserInfo,
     /// What the client should know although the request worked; sent as `Warning` headers.
     warnings: Mutex<Vec<String>>,
+    /// What the audit log should know.
+    annotations: Mutex<Vec<(String, String)>>,
 }
 
 /// More warnings than this are not sent.
@@ -21,7 +23,7 @@ const WARNINGS_MAX: usize = 64;
 
 impl RequestContext {
     pub fn new(plane: Arc<Plane>, user: UserInfo) -> RequestContext {
-        RequestContext { plane, user, warnings: Mutex::default() }
+        RequestContext { plane, user, warnings: Mutex::default(), annotations: Mutex::default() }
     }
 
     pub fn warn(&self, text: impl Into<String>) {
@@ -30,6 +32,19 @@ impl RequestContext {
         if warnings.len() < WARNINGS_MAX && !warnings.contains(&text) {
             warnings.push(text);
         }
+    }
+
+    /// Notes something for the audit log; the last word about a key counts.
+    pub fn annotate(&self, key: String, text: String) {
+        let mut annotations = self.annotations.lock();
+        annotations.retain(|(own, _)| *own != key);
+        if annotations.len() < WARNINGS_MAX {
+            annotations.push((key, text));
+        }
+    }
+
+    pub fn take_annotations(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.annotations.lock())
     }
 
     pub fn take_warnings(&self) -> Vec<String> {

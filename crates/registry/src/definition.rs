@@ -32,6 +32,8 @@ pub struct ResourceDefinition {
     /// Where objects are stored; two groups may share one (events).
     pub resource_id: ResourceId,
     pub behavior: &'static Behavior,
+    /// Who has a say in writes of this resource.
+    pub admission: polder_admission::Chain,
     pub origin: Origin,
     /// On its way out: what is there can be read and deleted, nothing new is made.
     pub terminating: bool,

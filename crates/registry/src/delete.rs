@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use polder_admission::Operation;
+use polder_client::Propagation;
 use polder_model::{FieldError, GroupResource, SmolStr, Status, Value, json};
-use polder_store::{Change, CommitError, Expect, StoredObject, Write};
+use polder_store::{CommitError, Expect, StoredObject, Write};
 
 use crate::context::{Query, RequestContext, WriteOptions, dry_run, invalid_options};
 use crate::definition::Target;
@@ -19,6 +21,10 @@ const TAKEN_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Namespaces a plane cannot do without.
 const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 
+/// Finalizers of the garbage collector.
+const ORPHAN_FINALIZER: &str = "orphan";
+const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
+
 /// Options of a delete, from its body or its query.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
@@ -26,6 +32,16 @@ pub struct DeleteOptions {
     pub grace_period_seconds: Option<i64>,
     pub uid: Option<SmolStr>,
     pub resource_version: Option<SmolStr>,
+    /// What happens to dependents; `None` leaves it to the kind.
+    pub propagation: Option<Propagation>,
+}
+
+/// Who is asked before an object is deleted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asking {
+    Admission,
+    /// The delete is part of another request, about which admission has been asked.
+    Nobody,
 }
 
 /// What a delete answers with.
@@ -44,14 +60,16 @@ impl DeleteOptions {
         let Some(body) = body.filter(|body| !body.is_null()) else {
             let grace = signed(query, "gracePeriodSeconds")?;
             let policy = query.get("propagationPolicy");
-            check_policy(policy, query.get("orphanDependents").is_some(), &mut errors);
+            let orphan = query.get("orphanDependents").map(|_| query.flag("orphanDependents"));
+            check_policy(policy, orphan.is_some(), &mut errors);
             let dry_run = dry_run(query.all("dryRun"), &mut errors);
             invalid_options("DeleteOptions", &errors)?;
+            let propagation = propagation(policy, orphan);
             return Ok(DeleteOptions {
                 dry_run,
                 grace_period_seconds: grace,
-                uid: None,
-                resource_version: None,
+                propagation,
+                ..DeleteOptions::default()
             });
         };
         if !matches!(body, Value::Object(_)) {
@@ -65,7 +83,8 @@ impl DeleteOptions {
         }
         check_types(body)?;
         let policy = body.str_at(&["propagationPolicy"]);
-        check_policy(policy, body.get("orphanDependents").is_some(), &mut errors);
+        let orphan = body.get("orphanDependents").and_then(Value::as_bool);
+        check_policy(policy, orphan.is_some(), &mut errors);
         let values = body.array_at(&["dryRun"]).iter().filter_map(Value::as_str);
         let dry_run = dry_run(values.chain(query.all("dryRun")), &mut errors);
         invalid_options("DeleteOptions", &errors)?;
@@ -74,6 +93,7 @@ impl DeleteOptions {
             grace_period_seconds: body.i64_at(&["gracePeriodSeconds"]),
             uid: body.str_at(&["preconditions", "uid"]).map(SmolStr::new),
             resource_version: body.str_at(&["preconditions", "resourceVersion"]).map(SmolStr::new),
+            propagation: propagation(policy, orphan),
         })
     }
 }
@@ -114,6 +134,16 @@ fn check_types(body: &Value) -> Result<(), Status> {
     Ok(())
 }
 
+/// What a client wants to happen to dependents, in either of the two ways it can say so.
+fn propagation(policy: Option<&str>, orphan: Option<bool>) -> Option<Propagation> {
+    match (policy, orphan) {
+        (Some("Foreground"), _) => Some(Propagation::Foreground),
+        (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+        (Some(_), _) | (None, Some(false)) => Some(Propagation::Background),
+        (None, None) => None,
+    }
+}
+
 fn check_policy(policy: Option<&str>, orphan_set: bool, errors: &mut Vec<FieldError>) {
     let Some(policy) = policy else { return };
     if orphan_set {
@@ -151,12 +181,28 @@ impl Registry {
         target: &Target,
         options: &DeleteOptions,
     ) -> Result<DeleteAnswer, Status> {
+        self.delete_asking(context, target, options, Asking::Admission).await
+    }
+
+    pub(crate) async fn delete_asking(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        options: &DeleteOptions,
+        asking: Asking,
+    ) -> Result<DeleteAnswer, Status> {
         let resource = target.definition.group_resource();
         for _ in 0..ATTEMPTS_MAX {
             let stored = self.must_find(context, target).await?;
             let old = self.to_client(context, target, &stored)?;
             check_preconditions(target, options, &old)?;
             check_protected(context, target)?;
+            if asking == Asking::Admission {
+                let wish = options.into();
+                let mut nothing = Value::Null;
+                self.admit(context, target, Operation::Delete, &mut nothing, Some(&old), wish).await?;
+                self.judge(context, target, Operation::Delete, None, Some(&old), wish).await?;
+            }
             if let Some(marked) = self.mark(target, &old, options) {
                 let write = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
                 if marked == old {
@@ -198,6 +244,7 @@ impl Registry {
         let grace = grace_seconds(target, old, options);
         let mut marked = old.clone();
         custom::hold(target, &mut marked, &self.now());
+        hold_for_dependents(target, &mut marked, options.propagation);
         let held = !marked.array_at(&["metadata", "finalizers"]).is_empty()
             || (is_namespace && !old.array_at(&["spec", "finalizers"]).is_empty());
         if !held && grace == 0 {
@@ -232,12 +279,12 @@ impl Registry {
         old: &Value,
     ) -> Result<bool, Status> {
         let plane = planes::change(self, context, target, None, Some(old))?;
-        let mut writes =
-            vec![Write { key: self.key(context, target), record: None, expect: Expect::At(stored.revision) }];
+        let key = self.key(context, target);
+        let mut writes = vec![Write { key: key.clone(), record: None, expect: Expect::At(stored.revision) }];
         if matches!(plane, Some(polder_store::PlaneChange::Delete { .. })) {
             writes.extend(self.chore_unmark(&target.name).await?);
         }
-        match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
+        match self.commit_counted(context, target, (None, old), &key, writes, plane).await? {
             Ok(committed) => {
                 custom::committed(self, context, target, committed.revision, None);
                 self.nudge_holder(context, target);
@@ -282,6 +329,35 @@ impl Registry {
                 }
             }
         }
+    }
+}
+
+/// Gives an object the finalizer that makes the garbage collector see to its dependents first, as whoever deletes it
+/// wants; as whoever made it wants, or its kind has it, if that is left open.
+fn hold_for_dependents(target: &Target, marked: &mut Value, wanted: Option<Propagation>) {
+    if target.definition.error_kind().kind == "Event" {
+        return;
+    }
+    let own = marked.array_at(&["metadata", "finalizers"]);
+    let has = |finalizer: &str| own.iter().any(|own| own.as_str() == Some(finalizer));
+    let wanted = match wanted {
+        Some(wanted) => wanted,
+        None if has(ORPHAN_FINALIZER) => Propagation::Orphan,
+        None if has(FOREGROUND_FINALIZER) => Propagation::Foreground,
+        None if target.definition.behavior.orphans_by_default => Propagation::Orphan,
+        None => Propagation::Background,
+    };
+    let rows = [(ORPHAN_FINALIZER, Propagation::Orphan), (FOREGROUND_FINALIZER, Propagation::Foreground)];
+    if rows.iter().all(|(finalizer, propagation)| has(finalizer) == (wanted == *propagation)) {
+        return;
+    }
+    let others = own.iter().filter(|own| rows.iter().all(|(finalizer, _)| own.as_str() != Some(finalizer)));
+    let mut finalizers: Vec<Value> = others.cloned().collect();
+    let added = rows.iter().filter(|(_, propagation)| wanted == *propagation);
+    finalizers.extend(added.map(|(finalizer, _)| Value::from(*finalizer)));
+    match finalizers.is_empty() {
+        true => drop(marked.remove_at(&["metadata", "finalizers"])),
+        false => marked.set_at(&["metadata", "finalizers"], finalizers),
     }
 }
 

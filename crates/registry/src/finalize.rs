@@ -13,6 +13,8 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use polder_auth::UserInfo;
+use polder_client::Propagation;
+use polder_client::queue::{FairQueue, Outcome};
 use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value, json};
 use polder_store::{Change, Expect, Filter, Key, ListQuery, ObjectName, Plane, Record, StoredObject, Write};
 
@@ -20,7 +22,7 @@ use crate::context::{RequestContext, WriteOptions};
 use crate::custom::{self, CLEANUP_FINALIZER};
 use crate::definition::Target;
 use crate::delete::DeleteOptions;
-use crate::fair_queue::{FairQueue, Outcome};
+
 use crate::registry::Registry;
 use crate::remains::{Remains, report};
 use crate::status::{commit_failed, read_failed};
@@ -66,7 +68,7 @@ pub(crate) struct Chores {
 
 impl Default for Chores {
     fn default() -> Chores {
-        Chores { queue: FairQueue::new(PLANE_LEN_MAX, Chore::Look) }
+        Chores { queue: FairQueue::new(PLANE_LEN_MAX, Chore::Look, 1) }
     }
 }
 
@@ -288,7 +290,7 @@ impl Registry {
             match self.empty(context, &target, Some(name), &tally).await? {
                 Outcome::Done => {}
                 Outcome::Again => return Ok(Outcome::Again),
-                Outcome::Later => {
+                Outcome::Later | Outcome::After(_) => {
                     left.get_or_insert_with(Remains::default).add_all(std::mem::take(&mut *tally.lock()));
                     // What pods use must not vanish under them.
                     if is_pods(&target) {
@@ -388,10 +390,13 @@ impl Registry {
         if page.objects.is_empty() {
             return Ok(Outcome::Later);
         }
+        // Whatever depends on them is in the same namespace, or has no owner but these.
+        let options =
+            DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
         for some in page.objects.chunks(PARALLEL) {
             let deletes = some.iter().map(|stored| async {
                 let one = target.with_name(&stored.name.namespace, &stored.name.name);
-                self.delete_unchecked(context, &one, &DeleteOptions::default()).await
+                self.delete_unchecked(context, &one, &options).await
             });
             for outcome in join_all(deletes).await {
                 match outcome {

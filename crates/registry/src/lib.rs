@@ -7,6 +7,7 @@
 pub mod behavior;
 pub mod bootstrap;
 pub mod catalog;
+pub mod client;
 pub mod context;
 pub mod decode;
 pub mod definition;
@@ -22,8 +23,9 @@ pub mod watch;
 pub mod write;
 
 pub mod actions;
+mod admission;
+mod allotment;
 mod custom;
-mod fair_queue;
 mod finalize;
 mod identity;
 mod metadata;
@@ -31,8 +33,10 @@ mod ownership;
 mod remains;
 mod resources;
 mod reviews;
+mod rulebooks;
 mod scale;
 mod upstream_key;
+pub mod webhooks;
 
 pub use context::{Query, RequestContext};
 pub use definition::{ResourceDefinition, Target};

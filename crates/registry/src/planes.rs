@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use polder_model::{GroupVersion, PlaneId, SmolStr, Status, Value, json};
-use polder_store::{Expect, ForkSource, Key, Limits, PlaneChange, Store, Write};
+use polder_store::{ForkSource, Limits, Plane, PlaneChange, Renewal, Store};
 
 use crate::bootstrap;
 use crate::context::RequestContext;
@@ -128,12 +128,36 @@ pub(crate) fn change(
     Ok(Some(change))
 }
 
-/// What a new plane has of its own from the start. A fork is its source's twin and has nothing.
-pub(crate) fn first_write(registry: &Registry, change: Option<&PlaneChange>) -> Option<Write> {
-    let Some(PlaneChange::Create { .. }) = change else { return None };
-    let (name, record) = bootstrap::own_namespace(&registry.now());
-    let key = Key { plane: PlaneId::NEW, resource: registry.namespaces, name };
-    Some(Write { key, record: Some(record), expect: Expect::Anything })
+/// What a new plane has of its own from the start, so that it is not taken for another: also a fork.
+pub(crate) fn renewal(registry: &Registry, change: Option<&PlaneChange>) -> Option<Renewal> {
+    let created = match change? {
+        PlaneChange::Create { .. } => Some(registry.now()),
+        // A fork is as old as what it was forked from.
+        PlaneChange::Fork { .. } => None,
+        _ => return None,
+    };
+    let uid = uuid::Uuid::new_v4();
+    Some(Renewal {
+        resource: registry.namespaces,
+        name: bootstrap::own_namespace(),
+        make: Arc::new(move |record| bootstrap::renewed(record, uid, created.as_deref())),
+    })
+}
+
+/// Tells when a plane is left with as much as it may hold, or more: it begins with what its source has, and a lower limit takes
+/// nothing away. Nothing is wrong with that, but nothing can be added either.
+pub(crate) fn warn_if_full(context: &RequestContext, plane: Option<&Plane>) {
+    let Some(Plane { name, limits, usage, .. }) = plane else { return };
+    for (what, used, limit) in
+        [("objects", usage.objects(), limits.objects), ("stored bytes", usage.bytes(), limits.bytes)]
+    {
+        if limit > 0 && used >= limit {
+            context.warn(format!(
+                "plane {name} holds {used} {what} and its limit is {limit}: nothing can be added until it holds less or the limit is \
+                 raised"
+            ));
+        }
+    }
 }
 
 /// The core plane cannot be deleted; everything else can.

@@ -9,13 +9,16 @@ use polder_model::{GroupResource, GroupVersion, PlaneId, Status, Value};
 use polder_store::{Key, ObjectName, Plane, ResourceId, Store, StoredObject};
 use tokio_util::task::TaskTracker;
 
+use crate::admission::NamespaceTurns;
 use crate::catalog::{Catalog, builtin_definitions};
 use crate::context::RequestContext;
-use crate::custom::Customs;
+use crate::custom::{Customs, Turns};
 use crate::definition::{ResourceDefinition, Target};
 use crate::finalize::Chores;
 use crate::planes;
+use crate::rulebooks::Rulebooks;
 use crate::status::read_failed;
+use crate::webhooks::Webhooks;
 
 /// What a server tells its registry about itself.
 #[derive(Clone, Debug)]
@@ -38,6 +41,11 @@ pub struct Registry {
     pub(crate) core: Arc<Catalog>,
     pub(crate) customs: Arc<Customs>,
     pub(crate) chores: Chores,
+    pub(crate) namespace_turns: NamespaceTurns,
+    pub(crate) rulebooks: Arc<Rulebooks>,
+    pub(crate) webhooks: Webhooks,
+    /// Planes whose rules take long to run take turns with themselves.
+    pub(crate) rule_turns: Turns,
     /// Planes that are being filled right now.
     pub(crate) importing: parking_lot::Mutex<HashSet<PlaneId>>,
     /// Everything the registry starts by itself.
@@ -74,6 +82,10 @@ impl Registry {
             core: Arc::new(Catalog::base(core, "core")),
             customs: Arc::default(),
             chores: Chores::default(),
+            namespace_turns: NamespaceTurns::default(),
+            rulebooks: Arc::default(),
+            webhooks: Webhooks::default(),
+            rule_turns: Turns::default(),
             importing: parking_lot::Mutex::default(),
             tasks: TaskTracker::new(),
             store,
@@ -187,6 +199,18 @@ impl Registry {
     ) -> Result<Arc<StoredObject>, Status> {
         let found = self.find(context, target).await?;
         found.ok_or_else(|| Status::not_found(&target.definition.group_resource(), &target.name))
+    }
+
+    /// How much a stored object is, in whatever way the caller weighs it; nothing if it cannot be read. Nobody is asked who may
+    /// know: it is for whoever must make room before the object is looked at, not for clients.
+    pub async fn weigh(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        weigh: impl FnOnce(&[u8]) -> usize,
+    ) -> usize {
+        let found = self.find(context, target).await;
+        found.ok().flatten().map_or(0, |stored| weigh(stored.record.body()))
     }
 
     pub(crate) async fn find(

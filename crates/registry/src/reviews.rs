@@ -8,6 +8,11 @@ use crate::context::RequestContext;
 use crate::definition::Target;
 use crate::registry::Registry;
 
+/// Whether a kind is a question.
+pub(crate) fn is_question(target: &Target) -> bool {
+    matches!(target.definition.group.as_str(), "authentication.k8s.io" | "authorization.k8s.io")
+}
+
 /// Answers a question; `None` when the kind is an ordinary one.
 pub(crate) async fn answer(
     registry: &Registry,

@@ -1,5 +1,6 @@
 //! The `scale` subresource: one number of an object, in a form that is the same for every kind.
 
+use polder_admission::Operation;
 use polder_machinery::apply::Force;
 use polder_model::selector::LabelSelector;
 use polder_model::{FieldError, GroupKind, SmolStr, Status, Value, json};
@@ -10,7 +11,7 @@ use crate::definition::{Scale, Target};
 use crate::identity::check_name;
 use crate::ownership;
 use crate::registry::{Answered, ObjectAnswer, Registry};
-use crate::write::{PatchKind, apply_patch};
+use crate::write::{ATTEMPTS_MAX, PatchKind, apply_patch};
 
 /// Stands for replicas that an object does not name, so that a patch that names none either is noticed.
 const UNSET: i64 = i32::MIN as i64;
@@ -148,62 +149,76 @@ async fn write(
     change: impl Fn(&Value, Value) -> Result<Wanted, Status>,
 ) -> Result<ObjectAnswer, Status> {
     let paths = paths(target)?;
-    let answered = registry.modify_with(context, target, options, |object| {
-        let mut old = scale(target, object)?;
-        let unset = target.definition.is_custom() && matches!(nested(object, &paths.spec_replicas), Ok(None));
+    for _ in 0..ATTEMPTS_MAX {
+        let stored = registry.must_find(context, target).await?;
+        let before = registry.to_client(context, target, &stored)?;
+        let mut old = scale(target, &before)?;
+        let unset =
+            target.definition.is_custom() && matches!(nested(&before, &paths.spec_replicas), Ok(None));
         if unset {
             old.set_at(&["spec", "replicas"], UNSET);
         }
-        let Wanted { scale: new, owners } = change(object, old.clone())?;
+        let Wanted { scale: mut new, owners } = change(&before, old.clone())?;
         check_name(target, new.str_at(&["metadata", "name"]).unwrap_or_default())?;
         let sent = new.str_at(&["metadata", "resourceVersion"]).unwrap_or_default();
         if !sent.is_empty() && Some(sent) != old.str_at(&["metadata", "resourceVersion"]) {
             return Err(Status::modified(&target.definition.group_resource(), &target.name));
         }
-        let replicas = match new.at(&["spec", "replicas"]) {
-            None | Some(Value::Null) => 0,
-            Some(Value::Int(replicas)) => *replicas,
-            Some(other) => {
-                return Err(Status::bad_request(format!(
-                    "json: cannot unmarshal {} into Go struct field ScaleSpec.spec.replicas of type int32",
-                    other.type_name()
-                )));
-            }
-        };
+        let operation = Operation::Update;
+        registry.admit(context, target, operation, &mut new, Some(&old), options.into()).await?;
+        let replicas = replicas(target, &new)?;
         if unset && replicas == UNSET {
             let path = text(&paths.spec_replicas);
             return Err(Status::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
         }
-        if !target.definition.is_custom() && !(0..=i64::from(i32::MAX)).contains(&replicas) {
-            let error = FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
-            let kind = GroupKind { group: "autoscaling".into(), kind: "Scale".into() };
-            return Err(Status::invalid(&kind, &target.name, &[error]));
-        }
+        let mut object = before.clone();
         let path = steps(&paths.spec_replicas);
         if path.is_empty() {
             return Err(Status::internal("the scale path of this resource names no plain field"));
         }
-        let before = object.clone();
         if unset || object.at(&path).and_then(Value::as_i64).unwrap_or(0) != replicas {
             object.set_at(&path, replicas);
-            target.definition.complete(&target.served().name, object)?;
+            target.definition.complete(&target.served().name, &mut object)?;
             if let Some(generation) = object.i64_at(&["metadata", "generation"]) {
                 object.set_at(&["metadata", "generation"], generation + 1);
             }
             let whole = Target { subresource: SmolStr::default(), ..target.clone() };
-            registry.validate(context, &whole, object, Some(&before))?;
+            registry.validate(context, &whole, &object, Some(&before))?;
         }
+        registry.judge(context, target, operation, Some(&new), Some(&old), options.into()).await?;
         match owners {
             Some(owners) => object.set_at(&OWNERS, owners),
-            None => ownership::scaled(target, &paths.spec_replicas, &before, object, options),
+            None => ownership::scaled(target, &paths.spec_replicas, &before, &mut object, options),
         }
-        Ok(())
-    });
-    let object = match answered.await? {
-        Answered::Stored(stored) => registry.to_client(context, target, &stored)?,
-        Answered::Made(value) => value,
+        let answered = registry.store_changed(context, target, object, &before, &stored, options).await?;
+        let object = match answered {
+            Some(Answered::Stored(stored)) => registry.to_client(context, target, &stored)?,
+            Some(Answered::Made(value)) => value,
+            None => continue,
+        };
+        return Ok(ObjectAnswer { body: Answered::Made(scale(target, &object)?), created: false });
+    }
+    Err(Status::modified(&target.definition.group_resource(), &target.name))
+}
+
+/// The number a scale asks for.
+fn replicas(target: &Target, scale: &Value) -> Result<i64, Status> {
+    let replicas = match scale.at(&["spec", "replicas"]) {
+        None | Some(Value::Null) => 0,
+        Some(Value::Int(replicas)) => *replicas,
+        Some(other) => {
+            return Err(Status::bad_request(format!(
+                "json: cannot unmarshal {} into Go struct field ScaleSpec.spec.replicas of type int32",
+                other.type_name()
+            )));
+        }
     };
-    Ok(ObjectAnswer { body: Answered::Made(scale(target, &object)?), created: false })
+    if !target.definition.is_custom() && !(0..=i64::from(i32::MAX)).contains(&replicas) {
+        let error = FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
+        let kind = GroupKind { group: "autoscaling".into(), kind: "Scale".into() };
+        return Err(Status::invalid(&kind, &target.name, &[error]));
+    }
+    Ok(replicas)
 }
 
 /// What is wrong with the numbers a custom object is scaled by. A status is checked without the rest.

@@ -6,9 +6,14 @@ use polder_machinery::patch::{
     PatchError, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch, strategic_patch_text,
 };
 use polder_model::{FieldError, GroupKind, GroupResource, Object, Reason, SmolStr, Status, Value};
-use polder_store::{Change, CommitError, Expect, Key, ObjectName, PlaneChange, Record, StoredObject, Write};
+use polder_store::{
+    Change, CommitError, Committed, Expect, Key, ObjectName, PlaneChange, Record, StoredObject, Write,
+};
 use std::sync::Arc;
 
+use polder_admission::Operation;
+
+use crate::admission::shown_name;
 use crate::behavior::Occasion;
 use crate::context::{FieldValidation, RequestContext, WriteOptions};
 use crate::decode::{self, Document, Duplicates};
@@ -21,7 +26,7 @@ use crate::status::{commit_failed, read_failed};
 use crate::{custom, ownership, planes, scale};
 
 /// How often a write without a resource version starts over before the client is told.
-const ATTEMPTS_MAX: usize = 32;
+pub(crate) const ATTEMPTS_MAX: usize = 32;
 /// How often a generated name may turn out to be taken.
 const GENERATED_NAMES_MAX: usize = 8;
 
@@ -62,8 +67,13 @@ impl Registry {
             let answer = self.bind_named(context, target, &value, options).await?;
             return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });
         }
-        if let Some(answer) = crate::reviews::answer(self, context, target, &value).await? {
-            return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });
+        if crate::reviews::is_question(target) {
+            let operation = Operation::Create;
+            self.admit(context, target, operation, &mut value, None, options.into()).await?;
+            self.judge(context, target, operation, Some(&value), None, options.into()).await?;
+            if let Some(answer) = crate::reviews::answer(self, context, target, &value).await? {
+                return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });
+            }
         }
         if value.str_at(&["metadata", "resourceVersion"]).is_some_and(|version| !version.is_empty()) {
             return Err(Status::untyped(500, "resourceVersion should not be set on objects to be created"));
@@ -89,20 +99,25 @@ impl Registry {
                 decode::default(target, &mut value)?;
             }
         }
-        (behavior.prepare_create)(&mut value);
-        (behavior.sign)(&mut value, &Occasion { user: &context.user, now: &now, part: "" });
         let _turn = custom::turn(self, context, target).await;
         let mut attempt = 0;
         loop {
             attempt += 1;
             let mut candidate = value.clone();
+            let guards = self.namespace_guard(context, target, &candidate).await?;
+            self.admit(context, target, Operation::Create, &mut candidate, None, options.into()).await?;
+            (behavior.prepare_create)(&mut candidate);
+            (behavior.sign)(&mut candidate, &Occasion { user: &context.user, now: &now, part: "" });
             let generated = metadata::generate_name(&mut candidate, uuid::Uuid::new_v4());
             let name = SmolStr::new(candidate.str_at(&["metadata", "name"]).unwrap_or_default());
             let target = target.with_name(&target.namespace, &name);
             custom::prepare(self, context, &target, &mut candidate, None).await?;
             planes::prepare(self, context, &target, &mut candidate);
+            self.measure_quota(context, &target, &mut candidate, None).await?;
             self.validate(context, &target, &candidate, None)?;
-            let outcome = self.commit_new(context, &target, candidate, options).await;
+            self.settle_rules(context, &target, &mut candidate, None).await?;
+            self.judge(context, &target, Operation::Create, Some(&candidate), None, options.into()).await?;
+            let outcome = self.commit_new(context, &target, candidate, guards, options).await;
             match outcome {
                 Err(CreateError::Exists) if generated && attempt < GENERATED_NAMES_MAX => {}
                 Err(CreateError::Exists) => {
@@ -140,13 +155,15 @@ impl Registry {
         context: &RequestContext,
         target: &Target,
         mut value: Value,
+        mut guards: Vec<(Key, Expect)>,
         options: &WriteOptions,
     ) -> Result<Answered, CreateError> {
-        let mut guards = self.namespace_guard(context, target).await?;
         guards.extend(custom::guard(self, context, target).await?);
         let key = self.key(context, target);
         let plane = planes::change(self, context, target, Some(&value), None)?;
+        let allotted = self.allot(context, target, &mut value, None).await?;
         let record = self.fitted(context, target, &mut value)?;
+        let account = self.account(context, target, Some(&value), None, options.dry_run).await?;
         if options.dry_run {
             if self.find(context, target).await?.is_some() {
                 return Err(CreateError::Exists);
@@ -158,12 +175,16 @@ impl Registry {
         }
         let mut writes =
             vec![Write { key: key.clone(), record: Some(record.clone()), expect: Expect::Absent }];
-        writes.extend(planes::first_write(self, plane.as_ref()));
-        let change = Change { writes, guards, plane };
+        let renewals = planes::renewal(self, plane.as_ref()).into_iter().collect();
+        writes.extend(self.namespace_contents(context, target));
+        writes.extend(account.writes.iter().cloned());
+        writes.extend(allotted.writes.iter().cloned());
+        let change = Change { writes, guards, plane, renewals };
         match self.store.commit(change).await {
             Ok(committed) => {
                 let revision = committed.revision;
                 custom::committed(self, context, target, revision, Some(&value));
+                planes::warn_if_full(context, committed.plane.as_deref());
                 // The space is of no interest to whoever answers a client.
                 let space = context.plane.overlay();
                 let stored = Arc::new(StoredObject { name: key.name, revision, space, record });
@@ -188,7 +209,8 @@ impl Registry {
         &self,
         context: &RequestContext,
         target: &Target,
-    ) -> Result<Vec<(Key, Expect)>, CreateError> {
+        object: &Value,
+    ) -> Result<Vec<(Key, Expect)>, Status> {
         if !target.definition.namespaced {
             return Ok(Vec::new());
         }
@@ -196,15 +218,16 @@ impl Registry {
         let found = self.store.get(&context.plane, self.namespaces, &name).await;
         let found = found.map_err(|error| read_failed(&context.plane, error))?;
         let Some(namespace) = found else {
-            return Err(Status::not_found(&GroupResource::new("", "namespaces"), &target.namespace).into());
+            return Err(Status::not_found(&GroupResource::new("", "namespaces"), &target.namespace));
         };
         if is_marked(&namespace.record) {
             let place = &target.namespace;
             let why =
                 format!("unable to create new content in namespace {place} because it is being terminated");
-            let status = Status::forbidden(&target.definition.group_resource(), &target.name, &why);
+            let name = shown_name(target, Some(object));
+            let status = Status::forbidden(&target.definition.group_resource(), &name, &why);
             let cause = format!("namespace {place} is being terminated");
-            return Err(status.with_cause("NamespaceTerminating", cause, "metadata.namespace").into());
+            return Err(status.with_cause("NamespaceTerminating", cause, "metadata.namespace"));
         }
         let key = Key { plane: context.plane.id, resource: self.namespaces, name };
         Ok(vec![(key, Expect::At(namespace.revision))])
@@ -435,9 +458,14 @@ impl Registry {
             };
             check_same_uid(target, &new, &old)?;
             metadata::check_end(target, &new, &old)?;
+            let operation = Operation::Update;
+            self.admit(context, target, operation, &mut new, Some(&old), options.into()).await?;
             self.merge(context, target, &mut new, &old);
             custom::prepare(self, context, target, &mut new, Some(&old)).await?;
+            self.measure_quota(context, target, &mut new, Some(&old)).await?;
             self.validate(context, target, &new, Some(&old))?;
+            self.settle_rules(context, target, &mut new, Some(&old)).await?;
+            self.judge(context, target, operation, Some(&new), Some(&old), options.into()).await?;
             if let Some(body) = self.store_changed(context, target, new, &old, &stored, options).await? {
                 return Ok(ObjectAnswer { body, created: false });
             }
@@ -519,7 +547,7 @@ impl Registry {
     }
 
     /// One try to replace an object. `None` when somebody else was faster.
-    async fn store_changed(
+    pub(crate) async fn store_changed(
         &self,
         context: &RequestContext,
         target: &Target,
@@ -537,6 +565,7 @@ impl Registry {
             target.definition.complete(version, &mut new).ok();
         }
         keep_times(&mut new, old);
+        let allotted = self.allot(context, target, &mut new, Some(old)).await?;
         let mut record = encoded(context, target, &new);
         // What is on its way out goes, and what does not grow stays, however large it is.
         if record.len() > stored.record.len()
@@ -550,6 +579,7 @@ impl Registry {
             };
         }
         if options.dry_run {
+            self.account(context, target, Some(&new), Some(old), true).await?;
             return Ok(Some(Answered::Made(self.as_if_stored(
                 context,
                 target,
@@ -560,7 +590,7 @@ impl Registry {
         }
         if is_finished(&new) {
             let plane = planes::change(self, context, target, None, Some(old))?;
-            return self.remove_finished(context, target, new, stored, plane).await;
+            return self.remove_finished(context, target, (new, old), stored, plane).await;
         }
         if custom::is_unchanged(target, &record, &stored.record) {
             return self.answer(context, target, stored.clone()).map(Some);
@@ -570,13 +600,18 @@ impl Registry {
             record: Some(record.clone()),
             expect: Expect::At(stored.revision),
         }];
+        writes.extend(allotted.writes.iter().cloned());
         let begins = custom::chore(self, target).is_some() && begins_to_go(&new, old);
         if begins || custom::frees_names(self, context, target, Some((old, &new))).await? {
             writes.push(self.chore_mark(&context.plane));
         }
-        match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
+        let limited = matches!(plane, Some(PlaneChange::SetLimits { .. }));
+        match self.commit_counted(context, target, (Some(&new), old), &key, writes, plane).await? {
             Ok(committed) => {
                 custom::committed(self, context, target, committed.revision, Some(&new));
+                if limited {
+                    planes::warn_if_full(context, self.store.plane(&target.name).as_deref());
+                }
                 if begins {
                     custom::deleted(self, context, target);
                 }
@@ -594,21 +629,45 @@ impl Registry {
         }
     }
 
+    /// Commits a change of an object that was there, with what else it makes true. Starts over while it is only that
+    /// which others change; a conflict that comes back is about the object itself or what it was allotted.
+    pub(crate) async fn commit_counted(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        (new, old): (Option<&Value>, &Value),
+        key: &Key,
+        writes: Vec<Write>,
+        plane: Option<PlaneChange>,
+    ) -> Result<Result<Committed, CommitError>, Status> {
+        for _ in 0..ATTEMPTS_MAX {
+            let account = self.account(context, target, new, Some(old), false).await?;
+            let all = writes.iter().chain(&account.writes).cloned().collect();
+            let change = Change { writes: all, plane: plane.clone(), ..Change::default() };
+            match self.store.commit(change).await {
+                Err(CommitError::Conflict { key: other, .. })
+                    if other != *key && writes.iter().all(|write| write.key != other) => {}
+                outcome => return Ok(outcome),
+            }
+        }
+        Err(Status::modified(&target.definition.group_resource(), &target.name))
+    }
+
     /// The last finalizer of a deleted object went: now it goes too.
     async fn remove_finished(
         &self,
         context: &RequestContext,
         target: &Target,
-        new: Value,
+        (new, old): (Value, &Value),
         stored: &Arc<StoredObject>,
         plane: Option<PlaneChange>,
     ) -> Result<Option<Answered>, Status> {
-        let mut writes =
-            vec![Write { key: self.key(context, target), record: None, expect: Expect::At(stored.revision) }];
+        let key = self.key(context, target);
+        let mut writes = vec![Write { key: key.clone(), record: None, expect: Expect::At(stored.revision) }];
         if custom::frees_names(self, context, target, None).await? {
             writes.push(self.chore_mark(&context.plane));
         }
-        match self.store.commit(Change { writes, guards: Vec::new(), plane }).await {
+        match self.commit_counted(context, target, (None, old), &key, writes, plane).await? {
             Ok(committed) => {
                 custom::committed(self, context, target, committed.revision, None);
                 self.nudge_holder(context, target);

@@ -37,8 +37,10 @@ impl World {
         let store = Store::open(
             Box::new(MemoryEngine::default()),
             StoreOptions { cache_bytes_max, ..StoreOptions::default() },
-            &bootstrap::digest(),
-            |resource_id| bootstrap::records("2026-01-01T00:00:00Z", resource_id),
+            &bootstrap::digest(&bootstrap::Site::default()),
+            |resource_id| {
+                bootstrap::records("2026-01-01T00:00:00Z", &bootstrap::Site::default(), resource_id)
+            },
         );
         let options = RegistryOptions {
             base_url: "https://polder.test".into(),

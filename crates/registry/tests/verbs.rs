@@ -407,7 +407,25 @@ async fn planes_are_isolated_forked_and_limited() {
     // Programs know a cluster by the uid of this namespace.
     let mut uids = std::collections::HashSet::new();
     let (globex, elsewhere) = (world.plane("globex", json!({})).await, World::new());
-    for plane in [&acme, &globex, &world.core(), &elsewhere.core()] {
+    let marks = json!({"metadata": {"labels": {"team": "blue"}, "annotations": {"example.org/a": "b"}}});
+    acme.patch("v1/namespaces/kube-system", PatchKind::Merge, marks).await.unwrap();
+    let layer = json!({"metadata": {"name": "marked"}, "spec": {"plane": "acme"}});
+    world.core().create("polder.dev/v1alpha1/layers", layer).await.unwrap();
+    let forks = [("of-a-plane", "acme"), ("of-a-fork", "of-a-plane"), ("of-a-layer", "layer/marked")];
+    let original = acme.get("v1/namespaces/kube-system").await.unwrap();
+    for (name, source) in forks {
+        let fork = world.plane(name, json!({"forkFrom": source})).await;
+        let mut system = fork.get("v1/namespaces/kube-system").await.unwrap();
+        assert!(uids.insert(system.str_at(&["metadata", "uid"]).unwrap().to_string()), "{name}");
+        // Nothing else is different.
+        for field in ["uid", "resourceVersion"] {
+            system.set_at(&["metadata", field], original.str_at(&["metadata", field]).unwrap());
+        }
+        assert_eq!(system, original, "{name}");
+        let (names, _) = fork.list("v1/namespaces", &[("labelSelector", "team=blue")]).await.unwrap();
+        assert_eq!(names, ["kube-system"], "{name}");
+    }
+    for plane in [&acme, &fork, &globex, &world.core(), &elsewhere.core()] {
         let system = plane.get("v1/namespaces/kube-system").await.unwrap();
         assert!(uids.insert(system.str_at(&["metadata", "uid"]).unwrap().to_string()));
     }

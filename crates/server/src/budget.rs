@@ -29,7 +29,7 @@ const MIB: usize = 1024 * 1024;
 /// What needs no more than this does not wait.
 pub(crate) const SMALL_BYTES_MAX: usize = 64 * 1024;
 /// What an ordinary request needs at most at one time: the largest body with what it is parsed into, a step of a list.
-const ORDINARY_BYTES: usize = 12 * MIB;
+pub(crate) const ORDINARY_BYTES: usize = 12 * MIB;
 /// A plane that holds no more than this is not told that it holds too much.
 const LITTLE_BYTES: usize = MIB;
 /// The same for what is small.

@@ -96,6 +96,7 @@ pub(crate) async fn serve(
             query,
             body,
             body_room: None,
+            turn: None,
             pass,
             deadline: end.unwrap_or(started + LONGEST),
             prefix,

@@ -21,7 +21,7 @@ use polder_registry::{Answered, Query, RequestContext, Target};
 
 use crate::answer::{self, Answer, Draft, Style};
 use crate::body;
-use crate::budget::Room;
+use crate::budget::{ORDINARY_BYTES, Room};
 use crate::limits::Pass;
 use crate::list_answer;
 use crate::negotiate::{self, Form, Media, Messages};
@@ -29,13 +29,12 @@ use crate::present::Presenter;
 use crate::route::{Request, ResourcePath, Route};
 use crate::stream;
 use crate::table::IncludeObject;
+use crate::weight::{TEXT_WEIGHT, Turn, message_bytes, parsed_bytes};
 use crate::{State, discovery, openapi, protobuf, yaml};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const APPLY: &str = "application/apply-patch+yaml";
-/// A request body and what it is parsed into weigh together so many times what the body weighs.
-const BODY_WEIGHT: usize = 4;
 
 /// A selector of this length is nothing remarkable.
 const SELECTORS_LEN_FREE: usize = 1024;
@@ -54,6 +53,8 @@ pub(crate) struct Call {
     pub(crate) body: Option<hyper::body::Incoming>,
     /// What the body, and what is made of it, takes up.
     pub(crate) body_room: Option<Room>,
+    /// Among what is heavy, if it is.
+    pub(crate) turn: Option<Turn>,
     /// The place this request holds.
     pub(crate) pass: Option<Pass>,
     /// When an ordinary request must have been answered.
@@ -418,7 +419,7 @@ impl Call {
                 "may not be specified for non-apply patch",
             )));
         }
-        let bytes = self.take_body().await?;
+        let bytes = self.take_body(&target).await?;
         let parsed = value::parse(&bytes)
             .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
         let patch = Document { value: parsed.value, duplicates: Duplicates::Fields(parsed.duplicates) };
@@ -432,7 +433,7 @@ impl Call {
             return Err(patch_refused(FieldError::required("fieldManager", "is required for apply patch")));
         }
         let force = if self.query.flag("force") { Force::Take } else { Force::Refuse };
-        let bytes = self.take_body().await?;
+        let bytes = self.take_body(&target).await?;
         let parsed = yaml::parse(&bytes)
             .map_err(|status| Status::bad_request(format!("error decoding YAML: {}", status.message)))?;
         let intent = match parsed.value {
@@ -472,7 +473,7 @@ impl Call {
 
     async fn delete(mut self, target: Target) -> Result<Answer, Status> {
         let (style, form) = self.negotiated(&target)?;
-        let options = self.delete_options().await?;
+        let options = self.delete_options(&target).await?;
         match self.state.registry.delete(&self.context, &target, &options).await? {
             DeleteAnswer::Gone(status) => Ok(answer::value(StatusCode::OK, &status, style)),
             DeleteAnswer::Object(body) => self.write_answer(StatusCode::OK, &target, form, style, body),
@@ -482,7 +483,9 @@ impl Call {
     async fn delete_collection(mut self, target: Target) -> Result<Answer, Status> {
         let (style, form) = self.negotiated(&target)?;
         let list = ListOptions::from_query(&self.query, &target)?;
-        let options = self.delete_options().await?;
+        let options = self.delete_options(&target).await?;
+        // The list of what was deleted takes as long as the client does.
+        self.turn = None;
         let registry = &self.state.registry;
         let (objects, resource_version) =
             registry.delete_collection(&self.context, &target, &list, &options).await?;
@@ -491,8 +494,8 @@ impl Call {
         list_answer::answer(self, target, form, style, list, None).await
     }
 
-    async fn delete_options(&mut self) -> Result<DeleteOptions, Status> {
-        let bytes = self.take_body().await?;
+    async fn delete_options(&mut self, target: &Target) -> Result<DeleteOptions, Status> {
+        let bytes = self.take_body(target).await?;
         let body = match self.media().as_str() {
             _ if bytes.is_empty() => None,
             PROTOBUF => Some(protobuf::delete_options(&bytes)?.value),
@@ -534,21 +537,30 @@ impl Call {
         content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
 
-    pub(crate) async fn take_body(&mut self) -> Result<Bytes, Status> {
+    /// The body of a write, when there is room for it, for the object it is about, and for what both are parsed into.
+    pub(crate) async fn take_body(&mut self, target: &Target) -> Result<Bytes, Status> {
         let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
-        let room = self.room(body::bytes_expected(&body).saturating_mul(BODY_WEIGHT)).await?;
+        let stored = match target.name.as_str() {
+            "" => 0,
+            _ => self.state.registry.weigh(&self.context, target, parsed_bytes).await,
+        };
+        let expected = body::bytes_expected(&body).saturating_mul(TEXT_WEIGHT).saturating_add(stored);
+        let room = self.room(expected.min(ORDINARY_BYTES)).await?;
         let bytes = body::read(body).await?;
+        let own = if self.media() == PROTOBUF { message_bytes(&bytes) } else { parsed_bytes(&bytes) };
+        let weight = own.saturating_add(stored);
         if let Some(room) = &room {
-            room.set(bytes.len().saturating_mul(BODY_WEIGHT));
+            room.set(weight.min(ORDINARY_BYTES));
         }
         // What the body is parsed into is there until the request has been answered.
         self.body_room = room;
+        self.turn = Some(self.state.heavy.enter(weight).await);
         Ok(bytes)
     }
 
     /// The object in the body. Custom resources have no messages.
     pub(crate) async fn document(&mut self, target: &Target) -> Result<Document, Status> {
-        let bytes = self.take_body().await?;
+        let bytes = self.take_body(target).await?;
         match self.media().as_str() {
             _ if protobuf::messages(target) != Messages::All => self.parse(&bytes, &[JSON, YAML]),
             PROTOBUF => protobuf::document(&bytes, target),

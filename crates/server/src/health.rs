@@ -51,6 +51,8 @@ const CHECKS: &[Check] = &[
     in_place("poststarthook/apiservice-openapi-controller"),
     in_place("poststarthook/apiservice-openapiv3-controller"),
     in_place("poststarthook/storage-readiness"),
+    // Going on to serve what is whole is right; being restarted would not help.
+    Check { name: "stored-data", probe: |state| state.registry.store.is_sound(), ready_only: true },
     Check { name: "shutdown", probe: |state| !state.draining(), ready_only: true },
 ];
 

@@ -31,6 +31,7 @@ mod subresource;
 mod table;
 mod transfer;
 mod turns;
+mod weight;
 mod yaml;
 
 pub mod chain;
@@ -65,6 +66,7 @@ pub struct State {
     pub shutdown_delay: Duration,
     bounds: Bounds,
     gates: Arc<limits::Gates>,
+    heavy: weight::Heavy,
     /// Answers on their way that no plane counts.
     strangers: Arc<AtomicUsize>,
     turns: Arc<turns::Turns>,
@@ -92,6 +94,7 @@ impl State {
             shutdown_delay,
             bounds,
             gates: Arc::new(limits::Gates::new(bounds.in_flight_bytes_max)),
+            heavy: weight::Heavy::new(cores(), bounds.in_flight_bytes_max),
             strangers: Arc::default(),
             turns: Arc::new(turns::Turns::new(2 * cores())),
             metrics: metrics::Metrics::new(),
@@ -103,7 +106,12 @@ impl State {
     /// The same with other bounds.
     #[must_use]
     pub fn with_bounds(self, bounds: Bounds) -> State {
-        State { bounds, gates: Arc::new(limits::Gates::new(bounds.in_flight_bytes_max)), ..self }
+        State {
+            bounds,
+            gates: Arc::new(limits::Gates::new(bounds.in_flight_bytes_max)),
+            heavy: weight::Heavy::new(cores(), bounds.in_flight_bytes_max),
+            ..self
+        }
     }
 
     pub(crate) fn draining(&self) -> bool {

@@ -82,6 +82,11 @@ impl Pki {
         Ok(Pki { ca_pem, issuer: Arc::new(issuer), hosts: hosts.to_vec() })
     }
 
+    /// The authority's certificate, in PEM.
+    pub fn ca(&self) -> &str {
+        &self.ca_pem
+    }
+
     /// TLS for the server: its certificate, and client certificates of this authority if a client has one.
     pub fn tls(&self) -> Result<rustls::ServerConfig, PkiError> {
         let tls = |error: rustls::Error| PkiError::Tls(Box::new(error));

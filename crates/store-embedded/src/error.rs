@@ -25,6 +25,8 @@ pub enum OpenError {
         "{} has format {found}, and this polder knows formats up to {known}; use the polder that wrote it, or a newer one", .path.display()
     )]
     NewerFormat { path: PathBuf, found: i64, known: i64 },
+    #[error("no space is left on the disk for {}; make room, then start again", .path.display())]
+    Full { path: PathBuf },
     #[error("{} is damaged: {what}", .path.display())]
     Damaged { path: PathBuf, what: String },
     #[error("cannot open {}", .path.display())]
@@ -41,16 +43,18 @@ impl OpenError {
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(std::io::Error) -> OpenError {
         let path = path.into();
-        move |source| OpenError::Io { action, path, source }
+        move |source| match source.kind() {
+            std::io::ErrorKind::StorageFull => OpenError::Full { path },
+            _ => OpenError::Io { action, path, source },
+        }
     }
 
     pub(crate) fn engine(path: &Path, error: EngineError) -> OpenError {
         let path = path.to_owned();
         match error {
             EngineError::Damaged(what) => OpenError::Damaged { path, what },
-            EngineError::Full(source) | EngineError::Failed(source) | EngineError::Unknown(source) => {
-                OpenError::Failed { path, source }
-            }
+            EngineError::Full(_) => OpenError::Full { path },
+            EngineError::Failed(source) | EngineError::Unknown(source) => OpenError::Failed { path, source },
         }
     }
 

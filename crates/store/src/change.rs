@@ -1,11 +1,12 @@
 //! What is asked of the store, and what comes back.
 
+use std::fmt;
 use std::sync::Arc;
 
 use polder_model::{PlaneId, PlaneName, SmolStr};
 
 use crate::engine::EngineError;
-use crate::key::{Key, Revision};
+use crate::key::{Key, ObjectName, ResourceId, Revision};
 use crate::object::{Record, StoredObject};
 use crate::plane::Limits;
 
@@ -17,6 +18,8 @@ pub struct Change {
     pub guards: Vec<(Key, Expect)>,
     /// At most one: it fails or happens as a whole, before the objects.
     pub plane: Option<PlaneChange>,
+    /// What the plane that this change creates or forks has of its own.
+    pub renewals: Vec<Renewal>,
 }
 
 impl Change {
@@ -38,6 +41,21 @@ pub struct Write {
     pub expect: Expect,
 }
 
+/// An object that a new plane has of its own from the start: made, in the same commit, of the one it would begin with. A
+/// plane that would begin without such an object begins without it; what is not there has nothing to be known by.
+#[derive(Clone)]
+pub struct Renewal {
+    pub resource: ResourceId,
+    pub name: ObjectName,
+    pub make: Arc<dyn Fn(&Record) -> Record + Send + Sync>,
+}
+
+impl fmt::Debug for Renewal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Renewal({:?} {:?})", self.resource, self.name)
+    }
+}
+
 /// What must be true of an object when the change commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
@@ -50,8 +68,7 @@ pub enum Expect {
 /// A change to a plane or layer as a whole, in the same commit as the objects that describe it.
 #[derive(Clone, Debug)]
 pub enum PlaneChange {
-    /// An empty plane over the shared base layer. Writes of the same change to [`PlaneId::NEW`] replace
-    /// objects of the base in it.
+    /// An empty plane over the shared base layer.
     Create {
         name: PlaneName,
         limits: Limits,

@@ -21,13 +21,14 @@ mod cache;
 mod committer;
 mod feed;
 mod list;
+mod noting;
 mod read;
 mod scan;
 mod shared;
 mod store;
 mod turns;
 
-pub use change::{Change, CommitError, Committed, Expect, ForkSource, PlaneChange, Write};
+pub use change::{Change, CommitError, Committed, Expect, ForkSource, PlaneChange, Renewal, Write};
 pub use feed::{Event, Watch, WatchError, WatchScope};
 pub use key::{Key, ObjectName, ResourceId, Revision, SpaceId};
 pub use list::{Filter, ListPage, ListQuery, Remaining};

@@ -14,6 +14,7 @@ use crate::cache::Cache;
 use crate::engine::{EngineError, Reader, Recovered};
 use crate::feed::Feed;
 use crate::key::{ResourceId, Revision, SpaceId};
+use crate::noting::Noting;
 use crate::plane::Plane;
 use crate::store::StoreOptions;
 use crate::turns::Turns;
@@ -21,6 +22,8 @@ use crate::turns::Turns;
 /// What readers, watches and the committer share.
 pub(crate) struct Shared {
     pub(crate) reader: Arc<dyn Reader>,
+    /// Something that was read was not what had been written.
+    pub(crate) damaged: Arc<AtomicBool>,
     pub(crate) turns: Arc<Turns>,
     pub(crate) cache: Cache,
     pub(crate) feed: Feed,
@@ -98,6 +101,10 @@ impl ResourceTable {
         self.by_name.get(name).copied()
     }
 
+    pub(crate) fn name(&self, id: ResourceId) -> Option<GroupResource> {
+        self.names.get(id.0 as usize).cloned()
+    }
+
     pub(crate) fn unstored(&self) -> Vec<(ResourceId, GroupResource)> {
         let ids = (self.stored..self.names.len()).filter_map(|index| u32::try_from(index).ok());
         ids.map(|index| (ResourceId(index), self.names[index as usize].clone())).collect()
@@ -116,8 +123,10 @@ impl Shared {
                 recovered.compacted, recovered.current
             )));
         }
+        let damaged = Arc::new(AtomicBool::new(false));
         Ok(Shared {
-            reader,
+            reader: Arc::new(Noting::new(reader, damaged.clone())),
+            damaged,
             turns: Turns::new(),
             cache: Cache::new(options.cache_bytes_max),
             feed: Feed::new(recovered.current, options.recent_bytes_max),

@@ -1,6 +1,7 @@
 //! The store as the rest of the system sees it: reads, commits, watches, planes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -97,6 +98,10 @@ impl Store {
         self.shared.planes.read().by_id.get(&id).cloned()
     }
 
+    pub fn plane_ids(&self) -> Vec<PlaneId> {
+        self.shared.planes.read().by_id.keys().copied().collect()
+    }
+
     pub fn planes_len(&self) -> usize {
         self.shared.planes.read().by_id.len()
     }
@@ -114,6 +119,11 @@ impl Store {
     /// The short id of a resource that has one.
     pub fn known_resource(&self, name: &GroupResource) -> Option<ResourceId> {
         self.shared.resources.read().find(name)
+    }
+
+    /// What a short id stands for.
+    pub fn resource_name(&self, id: ResourceId) -> Option<GroupResource> {
+        self.shared.resources.read().name(id)
     }
 
     /// Commits a change: all of it under one revision, durable when this returns, or nothing. Runs to its end even
@@ -254,6 +264,11 @@ impl Store {
     /// Whether writes can be made: the committer is there, and knows what it has written.
     pub fn is_running(&self) -> bool {
         !self.jobs.is_closed() && !self.shared.is_stopped()
+    }
+
+    /// Whether everything read so far was what had been written.
+    pub fn is_sound(&self) -> bool {
+        !self.shared.damaged.load(Ordering::Relaxed)
     }
 
     /// Finishes what is queued and stops the committer.

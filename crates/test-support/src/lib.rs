@@ -15,3 +15,15 @@ pub use http::{Connection, Reply};
 pub use polder_server::Bounds;
 pub use serde_json::{Value, json};
 pub use server::{TestServer, plane};
+
+/// Waits for something that happens by itself. Panics if it does not within half a minute.
+#[track_caller]
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..1_500 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("this did not come true: {what}");
+}

@@ -6,7 +6,9 @@ use std::sync::{Arc, mpsc};
 use anyhow::Context as _;
 use polder_auth::authn::Authenticators;
 use polder_auth::authz::Chain;
+use polder_client::Runner;
 use polder_model::SmolStr;
+use polder_registry::client::LocalClient;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
 use polder_server::{Bounds, Pki, Server, State};
 use polder_store::memory::MemoryEngine;
@@ -57,15 +59,21 @@ impl TestServer {
                 let hosts = ["127.0.0.1", "localhost", "*.localhost"].map(String::from);
                 let pki = Pki::open(&pki_directory, &hosts)?;
                 ready.send(pki.admin_kubeconfig(&url)?)?;
-                let store = memory_store()?;
+                let site = bootstrap::Site { ca: pki.ca().into(), address: Some(server.address()) };
+                let store = memory_store(&site)?;
                 let options =
                     RegistryOptions { base_url: url, default_limits: Limits::default(), clock: now };
                 let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
                 registry.tasks.spawn(registry.clone().run_chores());
+                let client = Arc::new(LocalClient::new(registry.clone()));
+                let controllers = polder_controllers::Options { root_ca: site.ca };
+                let runner = Arc::new(Runner::new(client, polder_controllers::all(&controllers)));
+                let controllers = registry.tasks.spawn(runner.run(registry.tasks.clone(), stopped.clone()));
                 let domains = vec![SmolStr::new_static("localhost")];
                 let delay = std::time::Duration::ZERO;
                 let state = State::new(registry, Authenticators::default(), pki, domains, delay);
                 let unfinished = server.run(Arc::new(state.with_bounds(bounds)), stopped).await?;
+                controllers.await?;
                 store.close();
                 Ok(unfinished)
             })
@@ -123,11 +131,11 @@ pub fn plane(admin: &Client, name: &str) -> Client {
     }
 }
 
-fn memory_store() -> anyhow::Result<Arc<Store>> {
+fn memory_store(site: &bootstrap::Site) -> anyhow::Result<Arc<Store>> {
     let created = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let engine = Box::new(MemoryEngine::default());
-    let store = Store::open(engine, StoreOptions::default(), &bootstrap::digest(), |resource_id| {
-        bootstrap::records(&created, resource_id)
+    let store = Store::open(engine, StoreOptions::default(), &bootstrap::digest(site), |resource_id| {
+        bootstrap::records(&created, site, resource_id)
     });
     Ok(store?)
 }

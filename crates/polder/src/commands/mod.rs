@@ -1,5 +1,6 @@
 //! One file a command, one line below.
 
+mod layer;
 mod output;
 mod plane;
 mod serve;
@@ -11,6 +12,9 @@ pub(crate) enum Command {
     /// Create, list, fork, snapshot, export and delete planes.
     #[command(visible_alias = "planes")]
     Plane(plane::Plane),
+    /// List and delete layers: what planes held when they were snapshotted.
+    #[command(visible_alias = "layers")]
+    Layer(layer::Layer),
 }
 
 impl Command {
@@ -18,6 +22,7 @@ impl Command {
         match self {
             Command::Serve(command) => command.run(),
             Command::Plane(command) => command.run(),
+            Command::Layer(command) => command.run(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `polder plane`: a thin client of the `Plane` and `Layer` resources of the core plane. Whatever it does, kubectl
 //! with the same kubeconfig can do too.
 
-mod connect;
+pub(crate) mod connect;
 mod create;
 mod delete;
 mod export;
@@ -9,15 +9,15 @@ mod fork;
 mod get;
 mod import;
 mod kubeconfig;
-mod list;
+pub(crate) mod list;
 mod many;
 mod snapshot;
 
 use polder_client_http::{Client, ClientError};
 
 const PLANES: &str = "/apis/polder.dev/v1alpha1/planes";
-const LAYERS: &str = "/apis/polder.dev/v1alpha1/layers";
-const API_VERSION: &str = "polder.dev/v1alpha1";
+pub(crate) const LAYERS: &str = "/apis/polder.dev/v1alpha1/layers";
+pub(crate) const API_VERSION: &str = "polder.dev/v1alpha1";
 
 #[derive(clap::Args)]
 pub(crate) struct Plane {
@@ -53,12 +53,8 @@ enum Command {
 
 impl Plane {
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        let client = self.connection.client()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let outcome = runtime.block_on(self.command.run(&client));
-        // A thread may still wait for a terminal or a pipe; nobody waits for it.
-        runtime.shutdown_background();
-        outcome
+        let Plane { connection, command } = self;
+        connection.run(async move |client| command.run(&client).await)
     }
 }
 
@@ -79,7 +75,7 @@ impl Command {
 }
 
 /// A failure with what to do about it, where that is known.
-fn explain(client: &Client, error: ClientError) -> anyhow::Error {
+pub(crate) fn explain(client: &Client, error: ClientError) -> anyhow::Error {
     let advice = match error.api() {
         Some(api) if api.code == 404 && api.message.contains("could not find the requested resource") => {
             format!(

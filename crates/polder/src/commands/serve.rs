@@ -1,7 +1,7 @@
 //! `polder serve`: opens the store, makes certificates, listens, and stops in good order.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,22 +9,33 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use polder_auth::authn::{Authenticators, StaticTokens};
 use polder_auth::authz::Chain;
+use polder_client::Runner;
 use polder_model::SmolStr;
+use polder_registry::client::LocalClient;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
 use polder_server::{Pki, Server, State, pki};
 use polder_store::{Store, StoreOptions};
 use polder_store_embedded::SqliteEngine;
 use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::Configuration;
 
+/// What `--help` says last.
+const ENVIRONMENT: &str = "\
+Environment:
+  POLDER_LOG  What is logged to stderr: off, error, warn, info, debug or trace, or a filter such as
+              info,polder_store=debug [default: info]";
+
 #[derive(clap::Args)]
+#[command(after_help = ENVIRONMENT)]
 pub(crate) struct Serve {
     /// Where everything is kept. Made if it is missing.
     #[arg(long, value_name = "DIR", env = "POLDER_DATA_DIR")]
     data_dir: PathBuf,
     /// Address and port to listen on; port 0 takes a free one.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443", value_parser = listen_address)]
     listen: SocketAddr,
     /// A file with everything else: limits, domains, tokens.
     #[arg(long, value_name = "FILE")]
@@ -34,9 +45,9 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let started = Instant::now();
-        let filter = tracing_subscriber::EnvFilter::try_from_env("POLDER_LOG");
+        let filter = log_filter(&std::env::var("POLDER_LOG").unwrap_or_default())?;
         tracing_subscriber::fmt()
-            .with_env_filter(filter.unwrap_or_else(|_| "info".into()))
+            .with_env_filter(filter)
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
             .init();
@@ -61,8 +72,9 @@ impl Serve {
         if self.data_dir.join("pki").exists() && !self.data_dir.join("store").exists() {
             tracing::warn!("{} has certificates but no store: a new one is made", self.data_dir.display());
         }
-        let store = self.open_store(&configuration)?;
         let pki = Pki::open(&self.data_dir.join("pki"), &hosts(&configuration, &url, &server))?;
+        let site = bootstrap::Site { ca: pki.ca().into(), address: Some(address) };
+        let store = self.open_store(&configuration, &site)?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
         let text = pki.admin_kubeconfig(&url)?;
         // On a full disk the server still starts.
@@ -84,12 +96,16 @@ impl Serve {
         };
         let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
         registry.tasks.spawn(registry.clone().run_chores());
+        let stop = CancellationToken::new();
+        let client = Arc::new(LocalClient::new(registry.clone()));
+        let controllers = polder_controllers::Options { root_ca: site.ca };
+        let runner = Arc::new(Runner::new(client, polder_controllers::all(&controllers)));
+        let controllers = registry.tasks.spawn(runner.run(registry.tasks.clone(), stop.clone()));
         let domains = configuration.base_domains.iter().map(SmolStr::new);
         let domains = std::iter::once(SmolStr::new_static("localhost")).chain(domains).collect();
         let delay = Duration::from_secs(configuration.shutdown_delay_seconds);
         let state = Arc::new(State::new(registry, Authenticators { tokens }, pki, domains, delay));
 
-        let stop = CancellationToken::new();
         let running = server.run(state, stop.clone());
         let mut out = std::io::stdout();
         let milliseconds = started.elapsed().as_millis();
@@ -109,14 +125,18 @@ impl Serve {
             tracing::info!("stopping");
             stop.cancel();
         };
-        let (outcome, ()) = tokio::join!(running, signalled);
+        let (outcome, (), _) = tokio::join!(running, signalled, controllers);
         store.close();
         tracing::info!("stopped");
         outcome?;
         Ok(())
     }
 
-    fn open_store(&self, configuration: &Configuration) -> anyhow::Result<Arc<Store>> {
+    fn open_store(
+        &self,
+        configuration: &Configuration,
+        site: &bootstrap::Site,
+    ) -> anyhow::Result<Arc<Store>> {
         let engine =
             SqliteEngine::open(&self.data_dir.join("store"), &polder_store_embedded::Options::default())?;
         let mut options = StoreOptions::default();
@@ -127,11 +147,35 @@ impl Serve {
             options.history = Duration::from_secs(seconds);
         }
         let created = jiff::Timestamp::from_second(now())?.to_string();
-        let store = Store::open(Box::new(engine), options, &bootstrap::digest(), |resource_id| {
-            bootstrap::records(&created, resource_id)
+        let store = Store::open(Box::new(engine), options, &bootstrap::digest(site), |resource_id| {
+            bootstrap::records(&created, site, resource_id)
         });
         store.with_context(|| format!("cannot open the store in {}", self.data_dir.display()))
     }
+}
+
+/// An address with its port.
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let wrong = |hint: String| format!("write an IP address and a port, such as {hint}");
+    text.parse().map_err(|_| match (text.parse::<IpAddr>(), text.rsplit_once(':')) {
+        (Ok(ip), _) => wrong(SocketAddr::from((ip, 6443)).to_string()),
+        (_, Some(("", port))) => wrong(format!("0.0.0.0:{port} for all addresses")),
+        (_, Some(("localhost", port))) => wrong(format!("127.0.0.1:{port}")),
+        _ => wrong("127.0.0.1:6443 or [::1]:6443".into()),
+    })
+}
+
+/// What is logged. A word that is no level would be taken for the name of a part, and silence all others.
+fn log_filter(text: &str) -> anyhow::Result<EnvFilter> {
+    if text.trim().is_empty() {
+        return Ok("info".into());
+    }
+    let levels = "off, error, warn, info, debug or trace";
+    for part in text.split(',').map(str::trim).filter(|part| !part.contains(['=', '['])) {
+        let is_level = part.is_empty() || part.parse::<LevelFilter>().is_ok();
+        anyhow::ensure!(is_level, "POLDER_LOG: {part:?} is no level: write {levels}, or PART=LEVEL");
+    }
+    text.parse().with_context(|| format!("POLDER_LOG: {text:?} is no filter: write {levels}, or PART=LEVEL"))
 }
 
 /// Names and addresses the serving certificate is good for.
@@ -173,5 +217,43 @@ async fn stop_signal() {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listen_addresses() {
+        for (text, expected) in [
+            ("127.0.0.1:6443", Ok(())),
+            ("[::1]:0", Ok(())),
+            ("127.0.0.1", Err("127.0.0.1:6443")),
+            ("::1", Err("[::1]:6443")),
+            ("localhost:80", Err("127.0.0.1:80")),
+            (":6443", Err("0.0.0.0:6443")),
+            ("example.org:6443", Err("127.0.0.1:6443 or")),
+            ("6443", Err("127.0.0.1:6443 or")),
+        ] {
+            match (listen_address(text), expected) {
+                (Ok(_), Ok(())) => {}
+                (Err(said), Err(hint)) => {
+                    assert!(said.contains(&format!("such as {hint}")), "{text}: {said}")
+                }
+                (found, _) => panic!("{text}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn log_filters() {
+        for text in ["", "debug", "OFF", "info,polder_store=debug", "polder=trace, warn", "[request]=debug"] {
+            log_filter(text).unwrap();
+        }
+        for text in ["bogus", "debgu", "info,polder_store", "polder=loud"] {
+            let said = format!("{:#}", log_filter(text).unwrap_err());
+            assert!(said.starts_with("POLDER_LOG: ") && said.contains("warn, info"), "{said}");
+        }
     }
 }

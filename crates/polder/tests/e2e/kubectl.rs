@@ -111,11 +111,22 @@ fn session(variable: &str, what: &str) {
     let [acme, globex] = planes;
     custom(&acme);
     globex.fails("get gadgets", "the server doesn't have a resource type \"gadgets\"");
-    provider(&Kubectl {
+    let admin = Kubectl {
         program,
         kubeconfig: polder.data().join("admin.kubeconfig"),
         cache: home.path().join("core"),
-    });
+    };
+    provider(&admin);
+    for (path, kubectl) in [("/clusters/acme", &admin), ("/clusters/acme", &acme)] {
+        confined(kubectl, &format!("https://{}{path}", polder.admin.address));
+    }
+}
+
+/// A connection made for the host name of one plane, which nobody needs to resolve.
+fn confined(kubectl: &Kubectl, url: &str) {
+    let line = |url: &str| format!("--server {url} --tls-server-name acme.localhost get namespaces -o name");
+    kubectl.contains(&line(url), "namespace/kube-system");
+    kubectl.fails(&line(&url.replace("acme", "globex")), "");
 }
 
 /// apply, get, describe, edit, patch, scale, label, annotate, wait, delete.

@@ -1,12 +1,15 @@
 //! Starting, stopping, and refusing to start.
 
 use std::fs;
-use std::net::TcpListener;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use polder_test_support::json;
 
-use crate::process::{MAPS, PLANES, Polder, refused, serve};
+use crate::process::{CONFIG_HEAD, MAPS, PLANES, Polder, refused, serve};
 
 /// The admin kubeconfig is for its owner's eyes only.
 #[test]
@@ -134,6 +137,146 @@ fn a_damaged_store() {
     assert!(said.contains(directory.path().to_str().unwrap()), "{said}");
     assert!(said.contains("damaged") || said.contains("checksum"), "{said}");
     assert_eq!(fs::read(&largest).unwrap().len(), bytes.len());
+}
+
+/// Damage that is found while the server runs: what is whole is served, and whoever looks after the server hears of it.
+#[test]
+fn damage_found_later() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    acme.post(MAPS, &json!({"metadata": {"name": "whole"}})).expect(201);
+    // Text that does not compress takes pages of its own. Each begins with the number of the next.
+    let noise: String =
+        (0u64..40_000).map(|index| format!("{:x}", index.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+    let large = json!({"metadata": {"name": "large"}, "data": {"noise": noise}});
+    acme.post(MAPS, &large).expect(201);
+    let (_, directory) = polder.stop();
+    let file = directory.path().join("data/store/store.db");
+    let mut bytes = fs::read(&file).unwrap();
+    let chained: Vec<usize> = (0..bytes.len() / 8192)
+        .filter(|page| bytes[page * 8192..][..4] == u32::try_from(page + 2).unwrap().to_be_bytes())
+        .collect();
+    assert!(chained.len() > 20, "{chained:?}");
+    bytes[chained[chained.len() / 2] * 8192 + 4000] ^= 0x55;
+    fs::write(&file, &bytes).unwrap();
+
+    let polder = Polder::start_in(directory, "");
+    let (acme, anybody) = (polder.admin.in_plane("acme"), polder.admin.anonymous().unwrap());
+    assert_eq!(anybody.get("/readyz").expect(200).text(), "ok");
+    acme.get(&format!("{MAPS}/large")).expect(500);
+    let report = anybody.get("/readyz?verbose").expect(500).text();
+    assert!(report.contains("[-]stored-data failed") && report.contains("[+]store ok"), "{report}");
+    anybody.get("/readyz").expect(500);
+    anybody.get("/readyz?exclude=stored-data").expect(200);
+    for path in ["/livez", "/healthz"] {
+        anybody.get(path).expect(200);
+    }
+    acme.get(&format!("{MAPS}/whole")).expect(200);
+    acme.post(MAPS, &json!({"metadata": {"name": "later"}})).expect(201);
+}
+
+/// A disk that is full from the start: what cannot be written is named. Needs the right to mount a small one.
+#[test]
+fn a_full_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(directory.path(), "1m") else {
+        // Not `eprintln!`: the line must be seen although the test passes.
+        writeln!(std::io::stderr(), "left out: no file system can be mounted here").ok();
+        return;
+    };
+    let data = disk.0.join("data");
+    let ballast = fs::write(disk.0.join("ballast"), vec![1; 2 << 20]);
+    assert!(ballast.is_err(), "it is not full");
+    let said = refused(serve(&data, "127.0.0.1:0"));
+    assert!(said.starts_with("error: ") && said.contains(data.to_str().unwrap()), "{said}");
+    assert!(said.to_lowercase().contains("no space "), "{said}");
+    // With room for a part of it, too; and with room for all of it the same directory works.
+    let room = fs::OpenOptions::new().write(true).open(disk.0.join("ballast")).unwrap();
+    room.set_len((1 << 20) - (100 << 10)).unwrap();
+    let said = refused(serve(&data, "127.0.0.1:0"));
+    assert!(said.contains(data.to_str().unwrap()), "{said}");
+    assert!(said.to_lowercase().contains("no space "), "{said}");
+    let grown = Command::new("mount").args(["-o", "remount,size=64m"]).arg(&disk.0).status();
+    assert!(grown.unwrap().success());
+    let mut child = serve(&data, "127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(line.starts_with("polder: ready at "), "{line}");
+}
+
+/// A mounted file system; unmounted at the end.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path, size: &str) -> Option<SmallDisk> {
+        let options = format!("size={size}");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(at).output();
+        mounted.is_ok_and(|output| output.status.success()).then(|| SmallDisk(at.to_owned()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        Command::new("umount").arg("-l").arg(&self.0).status().ok();
+    }
+}
+
+/// The ready line says where clients reach the server, and where it listens if that is something else.
+#[test]
+fn the_ready_line() {
+    for (configuration, is_elsewhere) in [("", false), ("externalUrl: https://planes.example.org/\n", true)] {
+        let directory = tempfile::tempdir().unwrap();
+        let config = directory.path().join("config.yaml");
+        fs::write(&config, format!("{CONFIG_HEAD}{configuration}")).unwrap();
+        let mut command = serve(&directory.path().join("data"), "127.0.0.1:0");
+        let mut child = command.arg("--config").arg(&config).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let place = match is_elsewhere {
+            true => line.strip_prefix("polder: ready at https://planes.example.org (listening on "),
+            false => line.strip_prefix("polder: ready at https://"),
+        };
+        let address = place.unwrap_or_else(|| panic!("{line}")).split([' ', ')']).next().unwrap();
+        TcpStream::connect(address).unwrap_or_else(|error| panic!("{line}: {error}"));
+        assert!(line.contains(", 0 planes, kubeconfig "), "{line}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+/// Whoever is refused fills no log, unless somebody wants to see it.
+#[test]
+fn refused_clients_are_not_logged() {
+    let polder = Polder::start();
+    let nobody = polder.admin.anonymous().unwrap();
+    nobody.get(MAPS).expect(403);
+    polder.admin.with_token("wrong").unwrap().get(MAPS).expect(401);
+    polder.admin.in_plane("nowhere").get(MAPS).expect(404);
+    polder.admin.post(MAPS, &json!({"metadata": {"name": "No Name"}})).expect(422);
+    for said in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x16\x03\x01\x00\x05hello", b""] {
+        let mut stranger = TcpStream::connect(polder.admin.address).unwrap();
+        stranger.write_all(said).unwrap();
+    }
+    // Within TLS: no request, half a request, a head that is too long, a goodbye in the middle of an answer.
+    for said in [
+        b"\0\0\0\r\n\r\n".to_vec(),
+        b"GET / HT".to_vec(),
+        vec![b'x'; 100_000],
+        b"GET /openapi/v2 HTTP/1.1\r\n\r\n".to_vec(),
+    ] {
+        let mut connection = polder.admin.connect().unwrap();
+        connection.write(&said).ok();
+    }
+    polder.admin.get("/readyz").expect(200);
+    let log = polder.directory().join("log");
+    let (status, directory) = polder.stop();
+    assert!(status.success());
+    let logged = fs::read_to_string(&log).unwrap();
+    let lines: Vec<&str> = logged.lines().filter(|line| !line.contains("serve: stop")).collect();
+    assert_eq!(lines, Vec::<&str>::new());
+    drop(directory);
 }
 
 /// What is wrong with a configuration file is said with its name.

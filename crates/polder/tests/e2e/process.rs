@@ -52,6 +52,11 @@ impl Polder {
         self.directory.path().join("data")
     }
 
+    /// Where the data, the configuration and the log are.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// A file beside the data, for clients of this server.
     pub(crate) fn file(&self, name: &str, contents: &str) -> PathBuf {
         let path = self.directory.path().join(name);

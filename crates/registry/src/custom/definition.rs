@@ -73,6 +73,7 @@ pub(super) fn definition(
         return None;
     }
     let resource = GroupResource::new(group.clone(), plural.clone());
+    let namespaced = spec.str_at(&["scope"]) == Some("Namespaced");
     Some(ResourceDefinition {
         singular: names.singular.clone(),
         list_kind: match &names.list_kind {
@@ -81,7 +82,8 @@ pub(super) fn definition(
         },
         short_names: names.short_names.clone(),
         categories: names.categories.clone(),
-        namespaced: spec.str_at(&["scope"]) == Some("Namespaced"),
+        namespaced,
+        admission: crate::admission::chain(&resource, namespaced),
         resource_id: store.resource_id(&resource),
         group,
         plural,

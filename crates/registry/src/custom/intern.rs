@@ -8,23 +8,23 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 /// Shared values with a weight each.
-pub(super) struct Interned<K, V> {
+pub(crate) struct Interned<K, V> {
     values: HashMap<K, (Arc<V>, usize)>,
     bytes: usize,
     bytes_max: usize,
 }
 
 impl<K: Eq + Hash, V> Interned<K, V> {
-    pub(super) fn new(bytes_max: usize) -> Interned<K, V> {
+    pub(crate) fn new(bytes_max: usize) -> Interned<K, V> {
         Interned { values: HashMap::new(), bytes: 0, bytes_max }
     }
 
-    pub(super) fn get(&self, key: &K) -> Option<Arc<V>> {
+    pub(crate) fn get(&self, key: &K) -> Option<Arc<V>> {
         self.values.get(key).map(|(value, _)| value.clone())
     }
 
     /// Keeps a value, or gives the one that somebody else has kept meanwhile.
-    pub(super) fn insert(&mut self, key: K, value: V, bytes: usize) -> Arc<V> {
+    pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize) -> Arc<V> {
         if let Some(known) = self.get(&key) {
             return known;
         }
@@ -38,7 +38,7 @@ impl<K: Eq + Hash, V> Interned<K, V> {
     }
 
     /// Lets go of what nobody uses.
-    pub(super) fn sweep(&mut self) {
+    pub(crate) fn sweep(&mut self) {
         let bytes = &mut self.bytes;
         self.values.retain(|_, (value, own)| {
             let used = Arc::strong_count(value) > 1;
@@ -49,12 +49,12 @@ impl<K: Eq + Hash, V> Interned<K, V> {
         });
     }
 
-    pub(super) fn is_heavy(&self) -> bool {
+    pub(crate) fn is_heavy(&self) -> bool {
         self.bytes > self.bytes_max
     }
 
     /// Light enough to go on for a while.
-    pub(super) fn is_light(&self) -> bool {
+    pub(crate) fn is_light(&self) -> bool {
         self.bytes <= self.bytes_max / 4 * 3
     }
 }

@@ -26,11 +26,13 @@ use tokio::sync::OwnedMutexGuard;
 
 use self::definition::object_meta;
 pub(crate) use self::form::{StoredForm, is_unchanged};
+pub(crate) use self::intern::Interned;
 use self::kinds::resource_of;
 pub(crate) use self::kinds::{Crd, Customs};
 use self::names::Names;
 pub(crate) use self::names::set_condition;
 use self::schemas::Compiled;
+pub(crate) use self::turns::Turns;
 pub(crate) use self::warnings::warnings;
 use crate::behavior::Behavior;
 use crate::catalog::Catalog;
@@ -270,6 +272,7 @@ pub(crate) fn committed(
     revision: Revision,
     value: Option<&Value>,
 ) {
+    crate::rulebooks::committed(registry, context, target);
     if !is_crd(target) {
         return;
     }

@@ -1,7 +1,8 @@
-//! One writer of CRDs per plane at a time: whether names are free is decided against all the others of the plane, and
-//! must still be true when the decision is stored.
+//! One writer at a time of what depends on others: CRDs of a plane, whose names are free or not; objects of a namespace
+//! that a quota counts. What was decided must still be true when it is stored.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -11,20 +12,25 @@ use tokio::sync::OwnedMutexGuard;
 /// Idle entries beyond this are cleared away.
 const IDLE_LEN_MAX: usize = 256;
 
-#[derive(Default)]
-pub(crate) struct Turns {
-    planes: Mutex<HashMap<PlaneId, Arc<tokio::sync::Mutex<()>>>>,
+pub(crate) struct Turns<K = PlaneId> {
+    places: Mutex<HashMap<K, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-impl Turns {
-    /// Waits until nobody else writes CRDs of the plane.
-    pub(crate) async fn take(&self, plane: PlaneId) -> OwnedMutexGuard<()> {
+impl<K> Default for Turns<K> {
+    fn default() -> Turns<K> {
+        Turns { places: Mutex::default() }
+    }
+}
+
+impl<K: Hash + Eq> Turns<K> {
+    /// Waits until nobody else writes in this place.
+    pub(crate) async fn take(&self, place: K) -> OwnedMutexGuard<()> {
         let turn = {
-            let mut planes = self.planes.lock();
-            if planes.len() > IDLE_LEN_MAX {
-                planes.retain(|_, turn| Arc::strong_count(turn) > 1);
+            let mut places = self.places.lock();
+            if places.len() > IDLE_LEN_MAX {
+                places.retain(|_, turn| Arc::strong_count(turn) > 1);
             }
-            planes.entry(plane).or_default().clone()
+            places.entry(place).or_default().clone()
         };
         turn.lock_owned().await
     }

@@ -88,7 +88,7 @@ mod role;
 mod rolebinding;
 mod runtimeclass;
 mod secret;
-mod service;
+pub(crate) mod service;
 mod serviceaccount;
 mod servicecidr;
 mod statefulset;

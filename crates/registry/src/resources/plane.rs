@@ -100,6 +100,7 @@ pub(super) fn schema() -> Value {
             "spec": {"type": "object", "description": "Where the plane begins, what it is called and what it may use.", "properties": {
                 "forkFrom": {"type": "string", "description": "Where the plane begins: the name of a plane, or layer/ and the name of a Layer. Empty: a new plane. Cannot be changed."},
                 "displayName": {"type": "string", "maxLength": 256, "description": "What people call the plane."},
+                "simulatedNodes": {"type": "integer", "format": "int64", "minimum": 0, "maximum": 1000, "description": "How many simulated nodes the plane has: pods are scheduled to them and run there as far as the API can tell, for development and tests. Nothing is executed."},
                 "limits": {"type": "object", "description": "What the plane may use; a limit that is missing or zero is the server's default.", "properties": {
                     "objects": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many objects it may hold."},
                     "storedBytes": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many bytes its objects may take."},

@@ -86,11 +86,11 @@ fn ports(service: &Value) -> String {
 }
 
 /// The type; unset is `ClusterIP`.
-pub(super) fn kind(service: &Value) -> &str {
+pub(crate) fn kind(service: &Value) -> &str {
     cells::text_or(service, &["spec", "type"], "ClusterIP")
 }
 
-pub(super) fn is_headless(service: &Value) -> bool {
+pub(crate) fn is_headless(service: &Value) -> bool {
     service.array_at(&["spec", "clusterIPs"]) == ["None".into()]
 }
 
@@ -104,7 +104,7 @@ pub(super) fn is_external(service: &Value) -> bool {
 }
 
 /// Whether the balancer asks nodes for their health.
-pub(super) fn needs_health_port(service: &Value) -> bool {
+pub(crate) fn needs_health_port(service: &Value) -> bool {
     kind(service) == "LoadBalancer" && service.str_at(&["spec", "externalTrafficPolicy"]) == Some("Local")
 }
 

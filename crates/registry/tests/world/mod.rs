@@ -35,9 +35,14 @@ impl World {
 
     /// On an engine, and nobody does chores.
     pub(crate) fn idle(engine: Box<dyn Engine>) -> World {
-        let store = Store::open(engine, StoreOptions::default(), &bootstrap::digest(), |resource_id| {
-            bootstrap::records("2026-01-01T00:00:00Z", resource_id)
-        });
+        let store = Store::open(
+            engine,
+            StoreOptions::default(),
+            &bootstrap::digest(&bootstrap::Site::default()),
+            |resource_id| {
+                bootstrap::records("2026-01-01T00:00:00Z", &bootstrap::Site::default(), resource_id)
+            },
+        );
         let options = RegistryOptions {
             base_url: "https://polder.test".into(),
             default_limits: Limits { object_bytes: 100_000, ..Limits::default() },

@@ -8,11 +8,11 @@ use polder_model::PlaneId;
 use super::Committer;
 use super::group::Group;
 use crate::cache::Lookup;
-use crate::change::{Change, CommitError, Committed, Expect, PlaneChange, Write};
+use crate::change::{Change, CommitError, Committed, Expect, ForkSource, PlaneChange, Renewal, Write};
 use crate::engine::{LogEntry, ObjectWrite, PlaneRow, PlaneWrite};
 use crate::feed::Event;
-use crate::key::{Key, Revision};
-use crate::object::StoredObject;
+use crate::key::{Key, ObjectName, ResourceId, Revision, SpaceId};
+use crate::object::{Record, StoredObject};
 use crate::plane::{Limits, Plane};
 use crate::read::find;
 
@@ -26,13 +26,8 @@ impl Committer {
         let mut planned = Vec::with_capacity(change.writes.len());
         let mut usage: HashMap<PlaneId, (u64, u64)> = HashMap::new();
         let mut keys = hashbrown::HashSet::with_capacity(change.writes.len());
-        let mut first = Vec::new();
         for write in &change.writes {
             let Write { key, record, expect } = write;
-            if key.plane == PlaneId::NEW {
-                first.extend(self.below_new(change, key)?.map(|found| (write, found)));
-                continue;
-            }
             let plane = self.plane(group, key.plane).ok_or(CommitError::NoPlane)?;
             if matches!(&change.plane, Some(PlaneChange::Delete { plane }) if *plane == key.plane) {
                 return Err(CommitError::NoPlane);
@@ -62,6 +57,7 @@ impl Committer {
                 check_limits(plane.limits, group.usage_of(&plane), *after)?;
             }
         }
+        let renewed = self.renewed(group, change)?;
         // Object writes cannot fail any more, and a plane change fails before it touches the group.
         let revision = self.next_revision(group);
         let plane = match &change.plane {
@@ -73,41 +69,93 @@ impl Committer {
             self.plan_write(group, write, &plane, found, revision);
         }
         if let Some(plane) = &plane {
-            self.plan_first(group, plane, first, revision);
+            self.plan_renewed(group, plane, renewed, revision);
         }
         group.batch.last = revision;
         Ok(Committed { revision, plane })
     }
 
-    /// What a new plane has of an object before it is written to.
-    fn below_new(&self, change: &Change, key: &Key) -> Result<Option<Arc<StoredObject>>, CommitError> {
-        if !matches!(change.plane, Some(PlaneChange::Create { .. })) {
-            return Err(CommitError::NoPlane);
+    /// What a new plane has of its own, each with what it is made of.
+    fn renewed(
+        &self,
+        group: &Group,
+        change: &Change,
+    ) -> Result<Vec<(ResourceId, Arc<StoredObject>, Record)>, CommitError> {
+        if change.renewals.is_empty() {
+            return Ok(Vec::new());
         }
-        let base = self.base.as_slice();
-        let found = find(&*self.reader, base, key.resource, &key.name, Revision::NEWEST);
+        let stack = self.stack_below_new(group, change)?;
+        let mut renewed = Vec::with_capacity(change.renewals.len());
+        for Renewal { resource, name, make } in &change.renewals {
+            if let Some(found) = self.found_in(group, &stack, *resource, name)? {
+                let record = make(&found.record);
+                renewed.push((*resource, found, record));
+            }
+        }
+        Ok(renewed)
+    }
+
+    /// The spaces that the plane of this change will stand on.
+    fn stack_below_new(&self, group: &Group, change: &Change) -> Result<Vec<SpaceId>, CommitError> {
+        let mut next = match &change.plane {
+            Some(PlaneChange::Create { .. }) => self.base,
+            Some(PlaneChange::Fork { source: ForkSource::Plane(source), .. }) => {
+                let source = self.plane(group, *source).ok_or(CommitError::NoPlane)?;
+                return Ok(source.stack.to_vec());
+            }
+            Some(PlaneChange::Fork { source: ForkSource::Layer(layer), .. }) => {
+                Some(self.layer(group, layer).ok_or_else(|| CommitError::NoLayer(layer.clone()))?)
+            }
+            _ => return Err(CommitError::NoPlane),
+        };
+        let mut stack = Vec::new();
+        while let Some(space) = next {
+            stack.push(space);
+            next = self.space(group, space).row.parent;
+        }
+        Ok(stack)
+    }
+
+    /// The newest version of an object in a stack, this group's own decisions included.
+    fn found_in(
+        &self,
+        group: &Group,
+        stack: &[SpaceId],
+        resource: ResourceId,
+        name: &ObjectName,
+    ) -> Result<Option<Arc<StoredObject>>, CommitError> {
+        // What lies above a space that this group wrote to is of this group too, and the engine knows nothing of it.
+        for space in stack {
+            let own = group.batch.objects.iter().rev().find(|write| {
+                let LogEntry { space: written, resource: of, name: called, .. } = &write.entry;
+                (written, of, called) == (space, &resource, name)
+            });
+            if let Some(ObjectWrite { entry, record }) = own {
+                let (name, revision, space) = (name.clone(), entry.revision, *space);
+                return Ok(record
+                    .clone()
+                    .map(|record| Arc::new(StoredObject { name, revision, space, record })));
+            }
+        }
+        let found = find(&*self.reader, stack, resource, name, Revision::NEWEST);
         found.map_err(|error| CommitError::Engine(Arc::new(error)))
     }
 
-    /// Writes what a new plane has of its own from the start, in place of what the base has. Not counted against
-    /// limits: nobody asked for it.
-    fn plan_first(
+    /// Writes what a new plane has of its own in place of what is below it. Not counted against limits: nobody asked for it.
+    fn plan_renewed(
         &self,
         group: &mut Group,
         plane: &Plane,
-        writes: Vec<(&Write, Arc<StoredObject>)>,
+        renewed: Vec<(ResourceId, Arc<StoredObject>, Record)>,
         revision: Revision,
     ) {
-        for (write, found) in writes {
+        for (resource, found, record) in renewed {
             let (objects, bytes) = group.usage_of(plane);
-            let mut objects = objects.saturating_sub(1);
-            let mut bytes = bytes.saturating_sub(found.record.len() as u64);
-            if let Some(record) = &write.record {
-                (objects, bytes) = (objects + 1, bytes + record.len() as u64);
-            }
+            let bytes = bytes.saturating_sub(found.record.len() as u64) + record.len() as u64;
             group.usage.insert(plane.id, (objects, bytes));
-            let key = Key { plane: plane.id, ..write.key.clone() };
-            self.plan_write(group, &Write { key, ..write.clone() }, plane, Some(found), revision);
+            let key = Key { plane: plane.id, resource, name: found.name.clone() };
+            let write = Write { key, record: Some(record), expect: Expect::Anything };
+            self.plan_write(group, &write, plane, Some(found), revision);
         }
     }
 

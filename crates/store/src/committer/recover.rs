@@ -15,6 +15,7 @@ use super::merge::Merging;
 use super::{Committer, NO_PLANE};
 use crate::engine::{Engine, EngineError, LogEntry, ObjectWrite, PlaneRow, Recovered, SpaceRow, SpaceState};
 use crate::key::{ObjectName, ResourceId, SpaceId};
+use crate::noting::Noting;
 use crate::object::Record;
 use crate::plane::{Limits, Plane, Usage};
 use crate::shared::Shared;
@@ -28,7 +29,7 @@ impl Committer {
         recovered: Recovered,
     ) -> Result<Committer, EngineError> {
         let mut committer = Committer {
-            reader: engine.own_reader(),
+            reader: Arc::new(Noting::new(engine.own_reader(), shared.damaged.clone())),
             engine,
             shared,
             spaces: HashMap::with_capacity(recovered.spaces.len()),

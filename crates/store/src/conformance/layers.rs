@@ -115,7 +115,7 @@ pub(super) async fn forks_in_one_commit_with_writes(setup: &Setup<'_>) {
             source: ForkSource::Plane(source.id),
             limits: Limits::default(),
         };
-        let change = Change { writes: vec![write(2)], guards: Vec::new(), plane: Some(plane) };
+        let change = Change { writes: vec![write(2)], plane: Some(plane), ..Change::default() };
         let committed = world.store.commit(change).await.unwrap();
         let fork = committed.plane.unwrap();
         world.check_values(&fork, if touched { &[("a", 1)] } else { &[] }).await;
@@ -712,7 +712,7 @@ pub(super) async fn layers_change_hands_in_steps(setup: &Setup<'_>) {
             };
             let writes = if index % 3 == 0 && (index + version) % 4 == 1 { vec![write] } else { Vec::new() };
             let (store, plane) = (world.store.clone(), Some(change));
-            changes.spawn(async move { store.commit(Change { writes, plane, guards: Vec::new() }).await });
+            changes.spawn(async move { store.commit(Change { writes, plane, ..Change::default() }).await });
         }
     }
     drop(moved);

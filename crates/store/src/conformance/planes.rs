@@ -7,8 +7,9 @@ use tokio::task::JoinSet;
 
 use super::Setup;
 use super::world::{BASE_NAMES, World, object_name, query, record, seen, value_of};
-use crate::change::{Change, CommitError, Expect, PlaneChange, Write};
-use crate::key::{Key, Revision};
+use crate::change::{Change, CommitError, Expect, ForkSource, PlaneChange, Renewal, Write};
+use crate::key::{Key, Revision, SpaceId};
+use crate::object::{Record, StoredObject};
 use crate::plane::{Limits, Plane};
 use crate::read::ReadError;
 
@@ -124,43 +125,97 @@ pub(super) async fn names_in_one_group(setup: &Setup<'_>) {
     assert_eq!(world.store.planes_len(), 3);
 }
 
-/// What a change that creates a plane writes into it hides the base's object of that name, and is counted.
+/// What a new plane has of its own is made of what it would begin with, hides that, and is counted: in planes made on the base,
+/// in forks of planes and of layers, and of whatever their sources have become in the same group.
 pub(super) async fn planes_begin_with_something_of_their_own(setup: &Setup<'_>) {
     let mut world = setup.world();
     let name = object_name(BASE_NAMES[0]);
-    let key = Key { plane: PlaneId::NEW, resource: world.configs, name: name.clone() };
-    let first = |value| Write {
-        key: key.clone(),
-        record: Some(record(BASE_NAMES[0], value)),
-        expect: Expect::Anything,
+    let renewal = |plus: i64, name: &str| {
+        let (object, own) = (object_name(name), name.to_string());
+        let make = move |old: &Record| record(&own, number(old) + plus);
+        Renewal { resource: world.configs, name: object, make: Arc::new(make) }
+    };
+    let made = |plane: PlaneChange, plus: i64| Change {
+        plane: Some(plane),
+        // One that is there, and one that is not: a plane that begins without it begins without it.
+        renewals: vec![renewal(plus, BASE_NAMES[0]), renewal(plus, "nowhere")],
+        ..Change::default()
     };
     let create =
         |plane: &str| PlaneChange::Create { name: plane.parse().unwrap(), limits: Limits::default() };
-    let mut changes = Vec::new();
-    for (value, plane) in [(1, "one"), (2, "two")] {
-        changes.push(Change { writes: vec![first(value)], plane: Some(create(plane)), ..Change::default() });
-    }
-    // Nothing is written into a plane that is not being created.
-    changes.push(Change { writes: vec![first(3)], ..Change::default() });
-    let answers = world.commit_group(changes).await;
-    assert!(matches!(answers[2], Err(CommitError::NoPlane)), "{answers:?}");
+    let fork = |source: ForkSource, plane: &str| PlaneChange::Fork {
+        name: plane.parse().unwrap(),
+        source,
+        limits: Limits::default(),
+    };
     let plain = world.plane("plain").await;
+    let base = world.store.get(&plain, world.configs, &name).await.unwrap().unwrap();
+    let base = value_of(&base);
+    let golden = world.plane("golden").await;
+    let put = |value| {
+        let key = Key { plane: golden.id, resource: world.configs, name: name.clone() };
+        Change::put(key, record(BASE_NAMES[0], value), Expect::Anything)
+    };
+    let seal = |layer: &str| Change {
+        plane: Some(PlaneChange::Seal { layer: layer.into(), plane: golden.id }),
+        ..Change::default()
+    };
+    let layer = |name: &str| ForkSource::Layer(name.into());
+    // Nothing is made where no plane is.
+    let nowhere = Change { renewals: vec![renewal(1, BASE_NAMES[0])], ..Change::default() };
+    let changes = vec![
+        made(create("one"), 1),
+        made(create("two"), 2),
+        seal("before"),
+        put(100),
+        made(fork(ForkSource::Plane(golden.id), "three"), 3),
+        seal("after"),
+        put(200),
+        made(fork(layer("before"), "four"), 4),
+        made(fork(layer("after"), "five"), 5),
+        made(fork(ForkSource::Plane(golden.id), "six"), 6),
+        nowhere,
+    ];
+    let mut answers = world.commit_group(changes).await;
+    assert!(matches!(answers.pop(), Some(Err(CommitError::NoPlane))));
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    // And later, of what is durable.
+    for (plane, plus) in
+        [(fork(layer("after"), "seven"), 7), (fork(ForkSource::Plane(golden.id), "eight"), 8)]
+    {
+        world.commit(made(plane, plus)).await;
+    }
+    let expected = [
+        ("plain", base),
+        ("one", base + 1),
+        ("two", base + 2),
+        ("three", 103),
+        ("four", base + 4),
+        ("five", 105),
+        ("six", 206),
+        ("seven", 107),
+        ("eight", 208),
+        ("golden", 200),
+    ];
     for _ in 0..2 {
-        for (value, plane) in [(1, "one"), (2, "two")] {
+        for (plane, value) in expected {
             let plane = world.store.plane(plane).unwrap();
             let found = world.store.get(&plane, world.configs, &name).await.unwrap().unwrap();
-            assert_eq!(value_of(&found), value);
-            assert_eq!(plane.usage.objects(), BASE_NAMES.len() as u64);
+            assert_eq!(value_of(&found), value, "{}", plane.name);
+            assert_eq!(plane.usage.objects(), BASE_NAMES.len() as u64, "{}", plane.name);
             world.check_usage(&plane).await;
-            let fork = world.fork(&plane, &format!("fork-of-{}", plane.name)).await;
-            let found = world.store.get(&fork, world.configs, &name).await.unwrap().unwrap();
-            assert_eq!(value_of(&found), value, "a fork is its source's twin");
-            world.delete_plane(&fork).await;
+            let twin = world.fork(&plane, &format!("fork-of-{}", plane.name)).await;
+            let found = world.store.get(&twin, world.configs, &name).await.unwrap().unwrap();
+            assert_eq!(value_of(&found), value, "what is not made anew is the source's");
+            world.delete_plane(&twin).await;
         }
-        let found = world.store.get(&plain, world.configs, &name).await.unwrap().unwrap();
-        assert!(plain.stack[1..].contains(&found.space), "others have the base's");
         world = world.reopen();
     }
+}
+
+fn number(record: &Record) -> i64 {
+    let (name, revision, space) = (object_name("n"), Revision(1), SpaceId(1));
+    value_of(&StoredObject { name, revision, space, record: record.clone() })
 }
 
 async fn limited(world: &World, name: &str, limits: Limits) -> Arc<Plane> {

@@ -18,6 +18,7 @@ use super::NodeId;
 
 pub(crate) use compile::compile;
 pub use run::validate_rules;
+pub use shapes::object_shape;
 
 /// All rules of a schema.
 #[derive(Debug, Default)]

@@ -6,23 +6,33 @@ use std::sync::Arc;
 use polder_cel::{Field, ListKind, Shape};
 use polder_model::{Value, format_smolstr};
 
-use super::super::{Arena, Kind, ListType, Node, NodeId};
+use super::super::{Arena, Kind, ListType, Node, NodeId, Schema};
 
 /// Makes shapes of one schema's nodes, each once.
 pub(super) struct Shapes<'a> {
     arena: &'a Arena,
     made: HashMap<u32, Option<Arc<Shape>>>,
+    /// All that objects have, also what rules of a definition do not see.
+    whole: bool,
+}
+
+/// A whole object of a schema. What is made of itself is anything, where it comes again.
+pub fn object_shape(schema: &Schema) -> Option<Arc<Shape>> {
+    Shapes { arena: &schema.arena, made: HashMap::new(), whole: true }.of(schema.root)
 }
 
 impl<'a> Shapes<'a> {
     pub(super) fn new(arena: &'a Arena) -> Shapes<'a> {
-        Shapes { arena, made: HashMap::new() }
+        Shapes { arena, made: HashMap::new(), whole: false }
     }
 
     /// The shape of a place; `None` when rules cannot see it. Schemas are trees of bounded depth.
     pub(super) fn of(&mut self, id: NodeId) -> Option<Arc<Shape>> {
         if let Some(made) = self.made.get(&id.0) {
             return made.clone();
+        }
+        if self.whole {
+            self.made.insert(id.0, Some(Arc::new(Shape::dynamic())));
         }
         let node = self.arena.node(id).get();
         let made = self.make(id, node).map(|shape| Arc::new(shape.nullable(node.nullable)));
@@ -66,6 +76,10 @@ impl<'a> Shapes<'a> {
                     None => self.object(id, node),
                 }
             }
+            Kind::Quantity if self.whole => Shape::string(None),
+            Kind::Time | Kind::MicroTime if self.whole => Shape::timestamp(),
+            Kind::Bytes if self.whole => Shape::bytes(None),
+            Kind::Any if self.whole => Shape::dynamic(),
             _ => return None,
         })
     }
@@ -75,7 +89,7 @@ impl<'a> Shapes<'a> {
         let mut bytes_min = 0;
         for (name, property) in &node.properties {
             let shape = match name.as_str() {
-                "metadata" if node.embedded_resource => Some(Arc::new(metadata(id))),
+                "metadata" if node.embedded_resource && !self.whole => Some(Arc::new(metadata(id))),
                 _ => self.of(*property),
             };
             let Some(shape) = shape else { continue };

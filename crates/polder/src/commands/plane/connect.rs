@@ -21,7 +21,17 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn client(&self) -> anyhow::Result<Client> {
+    /// Does something with a client, to its end.
+    pub(crate) fn run(self, act: impl AsyncFnOnce(Client) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let client = self.client()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let outcome = runtime.block_on(act(client));
+        // A thread may still wait for a terminal or a pipe; nobody waits for it.
+        runtime.shutdown_background();
+        outcome
+    }
+
+    fn client(&self) -> anyhow::Result<Client> {
         let config = Kubeconfig::read_all(&self.paths()?)?;
         let access = config.access(self.context.as_deref())?;
         Ok(Client::new(&access, ClientOptions::default())?)

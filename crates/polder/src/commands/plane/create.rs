@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use polder_client_http::{Client, ClientError};
+use polder_client_http::{Client, ClientError, Method};
 use polder_model::{Value, json};
 
 use super::{API_VERSION, PLANES, explain, many, plane_path};
@@ -13,7 +13,7 @@ use crate::commands::output;
 #[derive(clap::Args)]
 pub(crate) struct Create {
     /// The name: small letters, digits and hyphens.
-    #[arg(required_unless_present = "count")]
+    #[arg(required_unless_present_any = ["count", "prefix"])]
     name: Option<String>,
     #[command(flatten)]
     spec: Spec,
@@ -25,7 +25,7 @@ pub(crate) struct Create {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     count: Option<u32>,
     /// What the names of many planes begin with; a hyphen and a number follow.
-    #[arg(long, requires = "count")]
+    #[arg(long)]
     prefix: Option<String>,
 }
 
@@ -86,13 +86,19 @@ impl Spec {
 
 impl Create {
     pub(crate) async fn run(self, client: &Client) -> anyhow::Result<()> {
-        if let Some(count) = self.count {
-            return self.many(client, count).await;
+        match (self.count, &self.prefix) {
+            (Some(count), _) => return self.many(client, count).await,
+            (None, Some(prefix)) => {
+                anyhow::bail!(
+                    "--prefix is for many planes: say how many with --count, or name one {prefix:?}"
+                )
+            }
+            (None, None) => {}
         }
         let name = self.name.unwrap_or_default();
         plane_path(&name)?;
         let plane = self.spec.plane(&name, self.fork_from.as_deref());
-        client.create(PLANES, &plane).await.map_err(|error| explain(client, error))?;
+        make(client, &plane).await?;
         output::print(&format!("plane/{name} created\n"))
     }
 
@@ -124,6 +130,15 @@ impl Create {
         }
         output::print(&(text + "\n"))
     }
+}
+
+/// Creates one plane, and passes on what the server has to say about it.
+pub(crate) async fn make(client: &Client, plane: &Value) -> anyhow::Result<()> {
+    let answer = client.request(Method::POST, PLANES, Some(plane)).await;
+    for warning in answer.map_err(|error| explain(client, error))?.warnings {
+        eprintln!("warning: {warning}");
+    }
+    Ok(())
 }
 
 fn created(answer: Result<Value, ClientError>) -> Result<bool, ClientError> {

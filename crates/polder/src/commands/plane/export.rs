@@ -13,6 +13,7 @@ use crate::commands::output;
 
 #[derive(clap::Args)]
 pub(crate) struct Export {
+    /// Which plane.
     name: String,
     /// Write to this file instead of to stdout. It appears when it is complete.
     #[arg(short, long, value_name = "FILE")]

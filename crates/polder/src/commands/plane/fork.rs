@@ -2,8 +2,8 @@
 
 use polder_client_http::Client;
 
-use super::create::Spec;
-use super::{PLANES, explain, plane_path};
+use super::create::{Spec, make};
+use super::plane_path;
 use crate::commands::output;
 
 #[derive(clap::Args)]
@@ -20,7 +20,7 @@ impl Fork {
     pub(crate) async fn run(self, client: &Client) -> anyhow::Result<()> {
         plane_path(&self.name)?;
         let plane = self.spec.plane(&self.name, Some(&self.source));
-        client.create(PLANES, &plane).await.map_err(|error| explain(client, error))?;
+        make(client, &plane).await?;
         output::print(&format!("plane/{} forked from {}\n", self.name, self.source))
     }
 }

@@ -7,9 +7,10 @@ use crate::commands::output;
 
 #[derive(clap::Args)]
 pub(crate) struct Get {
+    /// Which plane.
     name: String,
-    /// How to print it; a table row otherwise.
-    #[arg(short, long, value_name = "FORM")]
+    /// How to print it; a row of a table otherwise.
+    #[arg(short, long, value_name = "json|yaml", hide_possible_values = true)]
     output: Option<Form>,
 }
 

@@ -9,8 +9,8 @@ use crate::commands::output;
 
 #[derive(clap::Args)]
 pub(crate) struct List {
-    /// How to print them.
-    #[arg(short, long, value_name = "FORM")]
+    /// How to print them; a table otherwise.
+    #[arg(short, long, value_name = "json|name|wide", hide_possible_values = true)]
     output: Option<Form>,
 }
 
@@ -53,15 +53,12 @@ pub(crate) fn table(planes: &[Value], wide: bool) -> String {
     let now = jiff::Timestamp::now();
     rows.extend(planes.iter().map(|plane| {
         let number = |field: &str| plane.i64_at(&["status", field]).unwrap_or(0).to_string();
-        let created = plane.str_at(&["metadata", "creationTimestamp"]);
-        let created = created.and_then(|text| text.parse::<jiff::Timestamp>().ok());
-        let age = created.map(|created| now.as_second() - created.as_second());
         let mut row = vec![
             text(plane, &["metadata", "name"]),
             text(plane, &["status", "phase"]),
             number("objectCount"),
             number("storedBytes"),
-            human_age(age),
+            age(plane, now),
         ];
         if wide {
             row.push(text(plane, &["spec", "displayName"]));
@@ -73,7 +70,14 @@ pub(crate) fn table(planes: &[Value], wide: bool) -> String {
     output::table(&rows)
 }
 
-fn text(plane: &Value, path: &[&str]) -> String {
+/// How old an object is, as people say it.
+pub(crate) fn age(object: &Value, now: jiff::Timestamp) -> String {
+    let created = object.str_at(&["metadata", "creationTimestamp"]);
+    let created = created.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    human_age(created.map(|created| now.as_second() - created.as_second()))
+}
+
+pub(crate) fn text(plane: &Value, path: &[&str]) -> String {
     match plane.str_at(path).unwrap_or_default() {
         "" => "<none>".into(),
         text => text.into(),

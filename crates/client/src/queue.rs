@@ -1,7 +1,7 @@
 //! Work for many planes, done fairly: planes take turns, and within a plane its items do.
 //!
-//! An item is in the queue once, however often it is added. One plane is worked on by one worker at a time, so whoever
-//! has much to do delays only itself. Nothing is lost: what is added while it is being worked on is done again, work
+//! An item is in the queue once, however often it is added. One plane is worked on by a few workers at a time, so
+//! whoever has much to do delays only itself, and one item by one worker. Nothing is lost: what is added while it is being worked on is done again, work
 //! that breaks off is tried later, and a plane with too many items gets one that stands for all of them.
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,15 +20,17 @@ const DELAY_LATER: Duration = Duration::from_secs(1);
 
 /// What came of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     Done,
     /// There is more to do, when the others have had their turn.
     Again,
     /// Nothing can be done now; each time in a row the wait is longer.
     Later,
+    /// It is due after this time.
+    After(Duration),
 }
 
-pub(crate) struct FairQueue<T> {
+pub struct FairQueue<T> {
     state: Mutex<State<T>>,
     added: Notify,
     /// Stands for everything of a plane that has too much.
@@ -63,21 +65,23 @@ enum Stage {
 }
 
 /// An item in work. Dropped without an outcome, it is tried later.
-pub(crate) struct Turn<'q, T: Clone + Eq + Hash> {
+#[must_use]
+pub struct Turn<'q, T: Clone + Eq + Hash> {
     queue: &'q FairQueue<T>,
-    pub(crate) plane: PlaneId,
-    pub(crate) item: T,
+    pub plane: PlaneId,
+    pub item: T,
     over: bool,
 }
 
 impl<T: Clone + Eq + Hash> FairQueue<T> {
-    pub(crate) fn new(plane_len_max: usize, everything: T) -> FairQueue<T> {
-        let ready = Lanes::limited(1);
+    /// A queue with so many items of one plane in work at a time.
+    pub fn new(plane_len_max: usize, everything: T, parallel: usize) -> FairQueue<T> {
+        let ready = Lanes::limited(parallel);
         let state = State { planes: HashMap::new(), ready, waiting: BTreeMap::new(), count: 0 };
         FairQueue { state: Mutex::new(state), added: Notify::new(), everything, plane_len_max }
     }
 
-    pub(crate) fn add(&self, plane: PlaneId, item: T) {
+    pub fn add(&self, plane: PlaneId, item: T) {
         let mut state = self.state.lock();
         let item = state.fit(plane, item, &self.everything, self.plane_len_max);
         state.make_ready(plane, item);
@@ -86,7 +90,7 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
     }
 
     /// Adds an item that waits first, unless it is there already.
-    pub(crate) fn add_later(&self, plane: PlaneId, item: T) {
+    pub fn add_later(&self, plane: PlaneId, item: T) {
         let mut state = self.state.lock();
         let item = state.fit(plane, item, &self.everything, self.plane_len_max);
         state.make_wait(plane, item);
@@ -95,20 +99,25 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
     }
 
     /// Something has changed for an item: if it waits, it need not any longer.
-    pub(crate) fn nudge(&self, plane: PlaneId, item: &T) {
+    pub fn nudge(&self, plane: PlaneId, item: &T) {
         let is_known = |known: &HashMap<T, Entry>| known.contains_key(item);
         if self.state.lock().planes.get(&plane).is_some_and(is_known) {
             self.add(plane, item.clone());
         }
     }
 
+    /// The planes that have something to do, or wait until they have.
+    pub fn busy(&self) -> Vec<PlaneId> {
+        self.state.lock().planes.keys().copied().collect()
+    }
+
     /// Whether a plane has nothing to do.
-    pub(crate) fn is_idle(&self, plane: PlaneId) -> bool {
+    pub fn is_idle(&self, plane: PlaneId) -> bool {
         !self.state.lock().planes.contains_key(&plane)
     }
 
     /// Waits for the next turn.
-    pub(crate) async fn take(&self) -> Turn<'_, T> {
+    pub async fn take(&self) -> Turn<'_, T> {
         loop {
             let due = {
                 let mut state = self.state.lock();
@@ -204,9 +213,18 @@ impl<T: Clone + Eq + Hash> State<T> {
                         self.planes.remove(&plane);
                     }
                 }
-                Outcome::Later if !added => {
-                    let delay = DELAY_MIN.saturating_mul(1 << entry.tries.min(16)).min(DELAY_MAX);
-                    entry.tries = entry.tries.saturating_add(1);
+                Outcome::Later | Outcome::After(_) if !added => {
+                    let delay = match outcome {
+                        Outcome::After(delay) => {
+                            entry.tries = 0;
+                            delay
+                        }
+                        _ => {
+                            let delay = DELAY_MIN.saturating_mul(1 << entry.tries.min(16)).min(DELAY_MAX);
+                            entry.tries = entry.tries.saturating_add(1);
+                            delay
+                        }
+                    };
                     self.count += 1;
                     let due = (Instant::now() + delay, self.count);
                     entry.stage = Stage::Waiting(due);
@@ -223,7 +241,7 @@ impl<T: Clone + Eq + Hash> State<T> {
 }
 
 impl<T: Clone + Eq + Hash> Turn<'_, T> {
-    pub(crate) fn finish(mut self, outcome: Outcome) {
+    pub fn finish(mut self, outcome: Outcome) {
         self.over = true;
         self.queue.finish(self.plane, &self.item, outcome);
     }
@@ -245,7 +263,7 @@ mod tests {
     const B: PlaneId = PlaneId(2);
 
     fn queue() -> FairQueue<u32> {
-        FairQueue::new(5, 0)
+        FairQueue::new(5, 0, 1)
     }
 
     #[tokio::test]

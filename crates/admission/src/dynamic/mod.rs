@@ -1,0 +1,89 @@
+//! What a plane itself has to say about its writes: admission policies and webhooks, which its users write.
+//!
+//! All of it is read once into a [`Rulebook`] and shared: a plane that has none of it pays one look at an empty book.
+//! Expressions are compiled when a book is made, never for a request.
+
+mod binding;
+mod conditions;
+mod expressions;
+mod matching;
+mod policy;
+mod questions;
+mod request;
+mod running;
+mod webhook;
+
+use std::sync::Arc;
+
+use polder_model::SmolStr;
+
+pub use binding::Binding;
+pub use policy::{CheckedKind, Policy, kinds_to_check, type_warnings};
+pub use questions::{About, Asked};
+pub use webhook::{Endpoint, Location, Webhook};
+
+pub(crate) use binding::ParamRef;
+pub(crate) use conditions::Matched;
+pub(crate) use matching::Surroundings;
+pub(crate) use policy::{AnnotationOutcome, Judged, judge};
+pub(crate) use questions::Answers;
+pub(crate) use request::{Inputs, describe};
+pub(crate) use running::{Meter, OUT_OF_BUDGET};
+pub(crate) use webhook::{Accepted, read as read_answer, review};
+
+/// About what a binding takes.
+const BINDING_BYTES: usize = 2048;
+
+/// The policies and webhooks of one plane.
+#[derive(Debug, Default)]
+pub struct Rulebook {
+    pub(crate) policies: Vec<BoundPolicy>,
+    pub(crate) mutating: Vec<Arc<Webhook>>,
+    pub(crate) validating: Vec<Arc<Webhook>>,
+}
+
+/// A policy and where it applies.
+#[derive(Debug)]
+pub(crate) struct BoundPolicy {
+    pub(crate) name: SmolStr,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) bindings: Vec<Binding>,
+}
+
+impl Rulebook {
+    /// Policies that nothing binds, and bindings of policies that are not there, say nothing.
+    pub fn new(policies: Vec<(SmolStr, Arc<Policy>)>, mut bindings: Vec<Binding>) -> Rulebook {
+        let bound = policies.into_iter().filter_map(|(name, policy)| {
+            let (own, others) = bindings.drain(..).partition(|binding| binding.policy == name);
+            bindings = others;
+            let bindings: Vec<Binding> = own;
+            (!bindings.is_empty()).then_some(BoundPolicy { name, policy, bindings })
+        });
+        Rulebook { policies: bound.collect(), ..Rulebook::default() }
+    }
+
+    /// With webhooks, in the order in which they are asked.
+    #[must_use]
+    pub fn with_webhooks(mut self, mutating: Vec<Webhook>, validating: Vec<Webhook>) -> Rulebook {
+        self.mutating = mutating.into_iter().map(Arc::new).collect();
+        self.validating = validating.into_iter().map(Arc::new).collect();
+        self
+    }
+
+    /// About how much memory it takes beside its policies, which are shared.
+    pub fn bytes(&self) -> usize {
+        let webhooks = self.mutating.iter().chain(&self.validating);
+        let bindings = self.policies.iter().map(|bound| bound.bindings.len() * BINDING_BYTES).sum::<usize>();
+        webhooks.map(|webhook| webhook.bytes()).sum::<usize>() + bindings
+    }
+
+    /// Nobody judges what is written.
+    pub fn judges_nothing(&self) -> bool {
+        self.policies.is_empty() && self.validating.is_empty()
+    }
+
+    /// Nobody changes what is written.
+    pub fn changes_nothing(&self) -> bool {
+        self.mutating.is_empty()
+    }
+}

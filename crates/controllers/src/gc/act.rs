@@ -1,0 +1,323 @@
+//! The I/O of the garbage collector: looks at objects and their owners, and does what the plan says.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use polder_client::{Delete, InPlane, Next, Query, ResourceFacts};
+use polder_model::{GroupResource, GroupVersionResource, SmolStr, Status, Value, json};
+
+use super::index::{ObjectRef, owners};
+use super::plan::{self, Action, FOREGROUND, ORPHAN, Owner, finalizers_without, has_finalizer, is_deleted};
+use super::{GarbageCollector, Task, Tended};
+
+/// Objects looked at in one turn, and at a time.
+const TURN_LEN_MAX: usize = 512;
+const PARALLEL: usize = 64;
+const PAGE_LEN: usize = 500;
+/// What an object has in it that may concern us. In quotes: lists of managed fields name them otherwise.
+const SIGNS: &[&str] = &["\"ownerReferences\"", "\"foregroundDeletion\"", "\"orphan\""];
+
+/// One turn in one plane: what it serves, and what has been found out about owners.
+struct Turn<'a> {
+    plane: &'a InPlane,
+    tended: &'a Tended,
+    resources: Vec<ResourceFacts>,
+    owners: Mutex<HashMap<SmolStr, Owner>>,
+}
+
+impl GarbageCollector {
+    pub(super) async fn act(&self, plane: &InPlane, task: Task) -> Result<Next, Status> {
+        let resources = plane.client.resources(plane.plane).await?;
+        let tended = self.tend(plane.plane);
+        let turn = Turn { plane, tended: &tended, resources, owners: Mutex::default() };
+        match task {
+            Task::Object(object) => turn.look_at(&object).await,
+            Task::Owner { group, kind, namespace, name } => {
+                let Some(facts) = turn.kind(&group, &kind) else { return Ok(Next::Done) };
+                let namespace = if facts.namespaced { namespace } else { SmolStr::default() };
+                let resource = facts.name.group_resource();
+                let owner = ObjectRef { resource, namespace, name };
+                let found = turn.get(&owner).await?;
+                match found.is_some_and(|found| is_deleted(&found) && has_finalizer(&found, FOREGROUND)) {
+                    true => turn.look_at(&owner).await,
+                    false => Ok(Next::Done),
+                }
+            }
+            Task::Gone(uid) => {
+                turn.build().await?;
+                turn.owners.lock().insert(uid.clone(), Owner::Gone);
+                let dependents = tended.index.lock().dependents(&uid, TURN_LEN_MAX);
+                let full = dependents.len() == TURN_LEN_MAX;
+                turn.look_at_all(&dependents, Some(&uid)).await?;
+                Ok(if full { Next::Again } else { Next::Done })
+            }
+            Task::Scan => {
+                if !tended.built.initialized() {
+                    turn.build().await?;
+                    let mut unseen = tended.unseen.lock();
+                    unseen.extend(tended.index.lock().objects());
+                }
+                let some: Vec<ObjectRef> = {
+                    let mut unseen = tended.unseen.lock();
+                    let from = unseen.len().saturating_sub(TURN_LEN_MAX);
+                    unseen.drain(from..).collect()
+                };
+                if let Err(error) = turn.look_at_all(&some, None).await {
+                    tended.unseen.lock().extend(some);
+                    return Err(error);
+                }
+                Ok(if tended.unseen.lock().is_empty() { Next::Done } else { Next::Again })
+            }
+        }
+    }
+}
+
+impl Turn<'_> {
+    /// Looks at the whole plane once, for all who need to know.
+    async fn build(&self) -> Result<(), Status> {
+        let build = async {
+            for facts in self.resources.iter().filter(|facts| facts.deletable) {
+                self.build_from(facts).await?;
+            }
+            self.tended.index.lock().set_complete();
+            Ok(())
+        };
+        self.tended.built.get_or_try_init(|| build).await.map(drop)
+    }
+
+    async fn build_from(&self, facts: &ResourceFacts) -> Result<(), Status> {
+        let resource = facts.name.group_resource();
+        let mut after = None;
+        loop {
+            let query = Query { containing: SIGNS, after, limit: PAGE_LEN, ..Query::default() };
+            let page = match self.plane.client.list(self.plane.plane, &facts.name, query).await {
+                // A custom resource that has just gone.
+                Err(status) if status.code == 404 => return Ok(()),
+                page => page?,
+            };
+            let full = page.len() >= PAGE_LEN;
+            after = None;
+            for value in page {
+                let text = |field| SmolStr::new(value.str_at(&["metadata", field]).unwrap_or_default());
+                let (resource, namespace, name) = (resource.clone(), text("namespace"), text("name"));
+                after = Some((namespace.clone(), name.clone()));
+                let object = ObjectRef { resource, namespace, name };
+                let version = text("resourceVersion").parse().unwrap_or_default();
+                self.tended.index.lock().put(&object, version, owners(&value));
+                if is_deleted(&value) && [FOREGROUND, ORPHAN].iter().any(|own| has_finalizer(&value, own)) {
+                    self.tended.unseen.lock().push(object);
+                }
+            }
+            if !full {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Looks at objects that depend on `owner`, who is gone: each of them once, whatever becomes of it.
+    async fn look_at_all(&self, objects: &[ObjectRef], owner: Option<&SmolStr>) -> Result<(), Status> {
+        let mut failed = None;
+        for some in objects.chunks(PARALLEL) {
+            let looks = some.iter().map(|object| async move { (object, self.look_at(object).await) });
+            for (object, outcome) in join_all(looks).await {
+                match (outcome, owner) {
+                    (Ok(_), Some(uid)) => self.tended.index.lock().detach(object, uid),
+                    (Ok(_), None) => {}
+                    (Err(error), _) => failed = Some(error),
+                }
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    async fn look_at(&self, object: &ObjectRef) -> Result<Next, Status> {
+        let Some(value) = self.get(object).await? else { return Ok(Next::Done) };
+        if is_deleted(&value) && has_finalizer(&value, ORPHAN) {
+            return self.leave_orphans(object, &value).await;
+        }
+        if is_deleted(&value) && has_finalizer(&value, FOREGROUND) {
+            return self.await_dependents(object, &value).await;
+        }
+        let mut found = Vec::new();
+        for reference in super::references(&value) {
+            let uid = SmolStr::new(reference.str_at(&["uid"]).unwrap_or_default());
+            let owner = self.owner(object, reference, &uid).await?;
+            found.push((uid, owner));
+        }
+        let waits = found.iter().any(|(_, owner)| *owner == Owner::Waiting);
+        let uid = value.str_at(&["metadata", "uid"]).unwrap_or_default();
+        let mut has_dependents = false;
+        if waits {
+            self.build().await?;
+            has_dependents = !self.tended.index.lock().is_free(uid);
+        }
+        match plan::plan(&value, &found, has_dependents) {
+            Action::Nothing => {}
+            Action::Release(uids) => self.release(object, &value, &uids).await?,
+            Action::Delete(propagation) => {
+                let version = value.str_at(&["metadata", "resourceVersion"]).map(SmolStr::new);
+                let options = Delete {
+                    uid: Some(SmolStr::new(uid)),
+                    resource_version: version,
+                    propagation: Some(propagation),
+                    grace_period_seconds: None,
+                };
+                if waits && has_dependents {
+                    self.break_circle(object, &value, uid).await?;
+                }
+                let Some(resource) = self.version_of(&object.resource) else { return Ok(Next::Done) };
+                self.plane.delete(&resource, &object.namespace, &object.name, options).await?;
+            }
+        }
+        Ok(Next::Done)
+    }
+
+    /// What an owner is, for an object that names it.
+    async fn owner(&self, object: &ObjectRef, reference: &Value, uid: &SmolStr) -> Result<Owner, Status> {
+        if let Some(known) = self.owners.lock().get(uid) {
+            return Ok(*known);
+        }
+        let api_version = reference.str_at(&["apiVersion"]).unwrap_or_default();
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let kind = reference.str_at(&["kind"]).unwrap_or_default();
+        let Some(facts) = self.kind(group, kind) else { return Ok(Owner::Unclear) };
+        if facts.namespaced && object.namespace.is_empty() {
+            return Ok(Owner::Unclear);
+        }
+        let namespace = if facts.namespaced { object.namespace.clone() } else { SmolStr::default() };
+        let name = SmolStr::new(reference.str_at(&["name"]).unwrap_or_default());
+        let resource = facts.name.group_resource();
+        let found = self.get(&ObjectRef { resource, namespace: namespace.clone(), name }).await?;
+        let owner = match found.filter(|found| found.str_at(&["metadata", "uid"]) == Some(uid)) {
+            None => Owner::Gone,
+            Some(found) if is_deleted(&found) && has_finalizer(&found, FOREGROUND) => Owner::Waiting,
+            Some(_) => Owner::Solid,
+        };
+        // An owner in a namespace is one thing to objects there and another to those elsewhere, who only guess its UID.
+        if owner != Owner::Gone || namespace == object.namespace {
+            self.owners.lock().insert(uid.clone(), owner);
+        }
+        Ok(owner)
+    }
+
+    /// An owner that goes after its dependents: asks those it waits for to go, or goes.
+    async fn await_dependents(&self, object: &ObjectRef, value: &Value) -> Result<Next, Status> {
+        self.build().await?;
+        let uid = value.str_at(&["metadata", "uid"]).unwrap_or_default();
+        let awaited = self.tended.index.lock().awaited(uid, usize::MAX);
+        if awaited.is_empty() {
+            self.drop_finalizer(object, value, FOREGROUND).await?;
+            return Ok(Next::Done);
+        }
+        let mut failed = None;
+        for some in awaited.chunks(PARALLEL) {
+            // Not through `look_at_all`: that an owner waits is no reason to forget who it waits for.
+            let looks = some.iter().map(|dependent| async move {
+                match self.get(dependent).await? {
+                    Some(found) if !is_deleted(&found) => Box::pin(self.look_at(dependent)).await.map(drop),
+                    _ => Ok(()),
+                }
+            });
+            for outcome in join_all(looks).await {
+                failed = outcome.err().or(failed);
+            }
+        }
+        failed.map_or(Ok(Next::Done), Err)
+    }
+
+    /// An owner that leaves its dependents behind: they lose their reference to it, then it goes.
+    async fn leave_orphans(&self, object: &ObjectRef, value: &Value) -> Result<Next, Status> {
+        self.build().await?;
+        let uid = SmolStr::new(value.str_at(&["metadata", "uid"]).unwrap_or_default());
+        let dependents = self.tended.index.lock().dependents(&uid, TURN_LEN_MAX);
+        if dependents.is_empty() {
+            self.drop_finalizer(object, value, ORPHAN).await?;
+            return Ok(Next::Done);
+        }
+        let uids = [uid];
+        for some in dependents.chunks(PARALLEL) {
+            let releases = some.iter().map(|dependent| async {
+                if let Some(found) = self.get(dependent).await? {
+                    self.release(dependent, &found, &uids).await?;
+                }
+                self.tended.index.lock().detach(dependent, &uids[0]);
+                Ok::<(), Status>(())
+            });
+            for outcome in join_all(releases).await {
+                outcome?;
+            }
+        }
+        Ok(Next::Again)
+    }
+
+    /// When a dependent of this object waits for its own dependents, it may be this object it waits for. This object
+    /// holds nobody up any longer, so that one of the two can go.
+    async fn break_circle(&self, object: &ObjectRef, value: &Value, uid: &str) -> Result<(), Status> {
+        let dependents = self.tended.index.lock().dependents(uid, TURN_LEN_MAX);
+        for dependent in dependents {
+            let found = self.get(&dependent).await?;
+            if found.is_none_or(|found| !is_deleted(&found) || !has_finalizer(&found, FOREGROUND)) {
+                continue;
+            }
+            let mut references = super::references(value).to_vec();
+            for reference in &mut references {
+                reference.set_at(&["blockOwnerDeletion"], false);
+            }
+            let uid = value.str_at(&["metadata", "uid"]).unwrap_or_default();
+            return self
+                .patch(object, json!({"metadata": {"uid": uid, "ownerReferences": references}}))
+                .await;
+        }
+        Ok(())
+    }
+
+    async fn release(&self, object: &ObjectRef, value: &Value, uids: &[SmolStr]) -> Result<(), Status> {
+        let left = plan::references_without(value, uids);
+        if left.len() == super::references(value).len() {
+            return Ok(());
+        }
+        let (uid, version) = identity(value);
+        let left = if left.is_empty() { Value::Null } else { Value::from(left) };
+        let patch = json!({"metadata": {"uid": uid, "resourceVersion": version, "ownerReferences": left}});
+        self.patch(object, patch).await
+    }
+
+    async fn drop_finalizer(&self, object: &ObjectRef, value: &Value, finalizer: &str) -> Result<(), Status> {
+        let (uid, version) = identity(value);
+        let left = finalizers_without(value, finalizer);
+        let left = if left.is_empty() { Value::Null } else { Value::from(left) };
+        let patch = json!({"metadata": {"uid": uid, "resourceVersion": version, "finalizers": left}});
+        self.patch(object, patch).await
+    }
+
+    async fn patch(&self, object: &ObjectRef, patch: Value) -> Result<(), Status> {
+        let Some(resource) = self.version_of(&object.resource) else { return Ok(()) };
+        match self.plane.merge(&resource, &object.namespace, &object.name, patch).await {
+            Err(status) if status.code == 404 => Ok(()),
+            outcome => outcome.map(drop),
+        }
+    }
+
+    async fn get(&self, object: &ObjectRef) -> Result<Option<Arc<Value>>, Status> {
+        let Some(resource) = self.version_of(&object.resource) else { return Ok(None) };
+        self.plane.get(&resource, &object.namespace, &object.name).await
+    }
+
+    fn version_of(&self, resource: &GroupResource) -> Option<GroupVersionResource> {
+        let is = |facts: &&ResourceFacts| {
+            facts.name.group == resource.group && facts.name.resource == resource.resource
+        };
+        self.resources.iter().find(is).map(|facts| facts.name.clone())
+    }
+
+    fn kind(&self, group: &str, kind: &str) -> Option<&ResourceFacts> {
+        self.resources.iter().find(|facts| facts.name.group == group && facts.kind == kind)
+    }
+}
+
+fn identity(value: &Value) -> (&str, &str) {
+    let text = |field| value.str_at(&["metadata", field]).unwrap_or_default();
+    (text("uid"), text("resourceVersion"))
+}

@@ -1,0 +1,76 @@
+//! What kube-controller-manager does, for all planes at once. One folder a controller, one line in [`all`].
+//!
+//! Controllers see [`polder_client::Client`] and nothing below it. Each looks at the world, plans with a pure function
+//! and acts; each can run twice without harm.
+
+mod batch;
+mod certificate_cleaner;
+mod clusterrole_aggregation;
+mod disruption;
+mod endpoints;
+mod ephemeral_volume;
+mod event_expiry;
+mod gc;
+mod marks;
+mod meta;
+mod node_lifecycle;
+mod protection;
+mod recorder;
+mod resource_claim;
+mod root_ca;
+mod service_account;
+mod simulation;
+mod timestamp;
+mod token_secrets;
+mod volume_binder;
+
+mod workload;
+
+mod adoption;
+mod daemonset;
+mod deployment;
+mod replicaset;
+mod statefulset;
+
+use polder_client::Controller;
+use polder_model::SmolStr;
+
+/// What controllers need to know of the server they run in.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The certificate authority in PEM that every namespace is told of; none when empty.
+    pub root_ca: SmolStr,
+}
+
+/// Every controller there is.
+pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
+    vec![
+        Box::<gc::GarbageCollector>::default(),
+        Box::new(root_ca::RootCa::new(options.root_ca.clone())),
+        Box::new(service_account::ServiceAccount),
+        Box::new(event_expiry::EventExpiry::default()),
+        Box::new(endpoints::Endpoints::new()),
+        Box::new(endpoints::mirror::Mirror),
+        Box::new(clusterrole_aggregation::ClusterRoleAggregation),
+        Box::new(disruption::Disruption::new()),
+        Box::new(protection::Protection::Claims),
+        Box::new(protection::Protection::Volumes),
+        Box::new(protection::Protection::Classes),
+        Box::new(token_secrets::TokenSecrets::new(options.root_ca.clone())),
+        Box::new(resource_claim::ResourceClaim::new()),
+        Box::new(volume_binder::VolumeBinder::new()),
+        Box::new(ephemeral_volume::EphemeralVolume::new()),
+        Box::new(certificate_cleaner::CertificateCleaner),
+        Box::new(node_lifecycle::NodeLifecycle::new()),
+        Box::new(node_lifecycle::taint_eviction::TaintEviction::new()),
+        Box::new(adoption::Adoption),
+        Box::new(replicaset::Replicas::of_sets()),
+        Box::new(replicaset::Replicas::of_controllers()),
+        Box::new(deployment::Deployments::new()),
+        Box::new(daemonset::DaemonSets::new()),
+        Box::new(statefulset::StatefulSets::new()),
+        Box::new(simulation::Nodes),
+        Box::new(simulation::Scheduler),
+        Box::new(simulation::Kubelet),
+    ]
+}

@@ -1,0 +1,111 @@
+//! What controllers ask of any object: its name, whether it goes away, who owns it. And of namespaces, whether they
+//! take new objects.
+
+use polder_client::InPlane;
+use polder_client::resource::NAMESPACES;
+use polder_model::{Status, Value};
+
+pub(crate) fn is_deleting(object: &Value) -> bool {
+    object.at(&["metadata", "deletionTimestamp"]).is_some_and(|timestamp| !timestamp.is_null())
+}
+
+/// Whether a namespace is there and stays.
+pub(crate) async fn is_active(plane: &InPlane, namespace: &str) -> Result<bool, Status> {
+    let found = plane.get(&NAMESPACES, "", namespace).await?;
+    Ok(found.is_some_and(|found| {
+        !is_deleting(&found) && found.str_at(&["status", "phase"]) != Some("Terminating")
+    }))
+}
+
+/// What came of a create: one that somebody else made meanwhile is as good as ours, and a namespace that goes away
+/// needs none.
+pub(crate) fn created(outcome: Result<Value, Status>) -> Result<(), Status> {
+    match outcome {
+        Err(status) if status.code == 409 || is_terminating(&status) => Ok(()),
+        outcome => outcome.map(drop),
+    }
+}
+
+/// Whether a write was refused because its namespace goes away.
+pub(crate) fn is_terminating(status: &Status) -> bool {
+    status.code == 403 && status.message.contains("because it is being terminated")
+}
+
+/// A condition of an object.
+pub(crate) fn find_condition<'v>(object: &'v Value, kind: &str) -> Option<&'v Value> {
+    let mut conditions = object.array_at(&["status", "conditions"]).iter();
+    conditions.find(|condition| condition.str_at(&["type"]) == Some(kind))
+}
+
+/// The status of a condition.
+pub(crate) fn condition<'v>(object: &'v Value, kind: &str) -> Option<&'v str> {
+    find_condition(object, kind)?.str_at(&["status"])
+}
+
+/// `namespace` and `name` of a key.
+pub(crate) fn split(key: &str) -> (&str, &str) {
+    key.split_once('/').unwrap_or(("", key))
+}
+
+pub(crate) fn name(object: &Value) -> &str {
+    object.str_at(&["metadata", "name"]).unwrap_or_default()
+}
+
+pub(crate) fn namespace(object: &Value) -> &str {
+    object.str_at(&["metadata", "namespace"]).unwrap_or_default()
+}
+
+pub(crate) fn uid(object: &Value) -> &str {
+    object.str_at(&["metadata", "uid"]).unwrap_or_default()
+}
+
+/// The reference to whoever controls an object.
+pub(crate) fn controller(object: &Value) -> Option<&Value> {
+    let owners = object.array_at(&["metadata", "ownerReferences"]).iter();
+    owners.into_iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
+}
+
+/// Sets a condition. The time of the transition stays when its status does.
+pub(crate) fn set_condition(object: &mut Value, mut condition: Value, now: i64) {
+    let mut conditions = object.array_at(&["status", "conditions"]).to_vec();
+    let same = |other: &&mut Value| other.get("type") == condition.get("type");
+    let time = crate::timestamp::text(now);
+    match conditions.iter_mut().find(same) {
+        Some(old) => {
+            let kept = old.get("lastTransitionTime").filter(|_| old.get("status") == condition.get("status"));
+            let time = kept.cloned().unwrap_or_else(|| time.into());
+            condition.set_at(&["lastTransitionTime"], time);
+            *old = condition;
+        }
+        None => {
+            condition.set_at(&["lastTransitionTime"], time);
+            conditions.push(condition);
+        }
+    }
+    object.set_at(&["status", "conditions"], conditions);
+}
+
+/// Whether an object has a finalizer.
+pub(crate) fn has_finalizer(object: &Value, finalizer: &str) -> bool {
+    object.array_at(&["metadata", "finalizers"]).iter().any(|one| one.as_str() == Some(finalizer))
+}
+
+/// The object with a finalizer, or without it.
+pub(crate) fn with_finalizer(object: &Value, finalizer: &str, there: bool) -> Value {
+    let mut new = object.clone();
+    let mut finalizers = object.array_at(&["metadata", "finalizers"]).to_vec();
+    finalizers.retain(|one| one.as_str() != Some(finalizer));
+    if there {
+        finalizers.push(finalizer.into());
+    }
+    new.set_at(&["metadata", "finalizers"], finalizers);
+    new
+}
+
+/// The reference by which an object is controlled by its owner, and holds up the owner's deletion.
+pub(crate) fn owned_by(api_version: &str, kind: &str, owner: &Value) -> Value {
+    polder_model::json!({
+        "apiVersion": api_version, "kind": kind, "name": (name(owner)), "uid": (uid(owner)),
+        "controller": true, "blockOwnerDeletion": true,
+    })
+}

@@ -1,0 +1,253 @@
+//! Assigns pods to simulated nodes. One key a plane: all its pods that wait are assigned in one turn, in the order of
+//! their priority, against one picture of the nodes, which is kept up as pods are placed.
+//!
+//! What keeps a pod off a node is a list of filters ([`filter`]), what makes one node better than another a score
+//! ([`score`]), and who has to go for a pod of higher priority a pure function ([`preempt`]).
+
+mod filter;
+mod picture;
+mod preempt;
+mod score;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use polder_client::resource::{NODES, PODS};
+use polder_client::{Answer, At, Change, Controller, Delete, InPlane, Interest, Next, Wake};
+use polder_model::{PlaneId, SmolStr, Status, Value, json};
+
+use self::picture::Picture;
+use crate::batch;
+use crate::timestamp;
+
+const KEY: SmolStr = SmolStr::new_static("pods");
+/// The only one there is.
+const NAME: &str = "default-scheduler";
+/// How long a pod that fits nowhere waits when nothing happens that may help it.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(60);
+
+pub(crate) struct Scheduler;
+
+impl Controller for Scheduler {
+    fn name(&self) -> &'static str {
+        "simulated-scheduler"
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::of(&[&PODS, &NODES])
+    }
+
+    fn observe(&self, change: &Change, wake: Wake<'_>) {
+        if change.is(&NODES) {
+            wake(KEY);
+            return;
+        }
+        match &change.new {
+            // It has a node, and so nothing has become possible, unless it is over.
+            Some(new) if new.may_contain("\"nodeName\":\"") => {
+                let is_over =
+                    new.may_contain("\"phase\":\"Succeeded\"") || new.may_contain("\"phase\":\"Failed\"");
+                if is_over || new.may_contain("\"deletionTimestamp\"") {
+                    wake(KEY);
+                }
+            }
+            Some(_) | None => wake(KEY),
+        }
+    }
+
+    fn reconcile<'a>(&'a self, plane: &'a InPlane, _: &'a str) -> Answer<'a, Next> {
+        Box::pin(async move {
+            let nodes = super::simulated(plane).await?;
+            if nodes.is_empty() {
+                return Ok(Next::Done);
+            }
+            let pods = plane.list(&PODS, "").await?;
+            let mut waiting: Vec<Arc<Value>> = pods.iter().filter(|pod| is_ours(pod)).cloned().collect();
+            if waiting.is_empty() {
+                return Ok(Next::Done);
+            }
+            // Whoever is more important first, then whoever came first.
+            waiting.sort_by_cached_key(|pod| {
+                let text = |field| SmolStr::new(pod.str_at(&["metadata", field]).unwrap_or_default());
+                (-picture::priority(pod), text("creationTimestamp"), text("namespace"), text("name"))
+            });
+            let namespaces = plane.list(&polder_client::resource::NAMESPACES, "").await?;
+            let mut picture = Picture::new(nodes, &pods, &namespaces);
+            let more = waiting.len() > batch::TURN_LEN_MAX;
+            let mut steps = Vec::new();
+            for pod in waiting.into_iter().take(batch::TURN_LEN_MAX) {
+                steps.push(place(&mut picture, pod));
+            }
+            let misfit = steps.iter().any(|step| !matches!(step, Step::Bind(..)));
+            batch::all(steps.into_iter().map(|step| act(plane, step))).await?;
+            Ok(match () {
+                () if more => Next::Again,
+                () if misfit => Next::After(TRY_AGAIN_AFTER),
+                () => Next::Done,
+            })
+        })
+    }
+
+    fn look(&self, _: PlaneId, wake: Wake<'_>) {
+        wake(KEY);
+    }
+}
+
+/// What becomes of a pod.
+enum Step {
+    Bind(Arc<Value>, SmolStr),
+    /// It fits nowhere, and why.
+    Wait(Arc<Value>, &'static str, String),
+    /// It gets a node when these have gone.
+    Preempt {
+        pod: Arc<Value>,
+        node: SmolStr,
+        victims: Vec<Arc<Value>>,
+        why: String,
+    },
+}
+
+/// A pod that waits for a node, and for us to find it.
+fn is_ours(pod: &Value) -> bool {
+    let is_over = matches!(pod.str_at(&["status", "phase"]), Some("Succeeded" | "Failed"));
+    pod.str_at(&["spec", "nodeName"]).is_none_or(str::is_empty)
+        && pod.at(&["metadata", "deletionTimestamp"]).is_none()
+        && pod.str_at(&["spec", "schedulerName"]).is_none_or(|name| name == NAME)
+        && !is_over
+}
+
+fn place(picture: &mut Picture, pod: Arc<Value>) -> Step {
+    if !pod.array_at(&["spec", "schedulingGates"]).is_empty() {
+        return Step::Wait(
+            pod,
+            "SchedulingGated",
+            "Scheduling is blocked due to non-empty scheduling gates".into(),
+        );
+    }
+    let (fitting, why) = filter::nodes(picture, &pod);
+    if let Some(node) = score::best(picture, &pod, &fitting) {
+        picture.put(&node, &pod);
+        return Step::Bind(pod, node);
+    }
+    if awaits_room(picture, &pod) {
+        let node = SmolStr::new(pod.str_at(&["status", "nominatedNodeName"]).unwrap_or_default());
+        picture.put(&node, &pod);
+        return Step::Wait(pod, "Unschedulable", why);
+    }
+    let never = pod.str_at(&["spec", "preemptionPolicy"]) == Some("Never");
+    if !never && let Some((node, victims)) = preempt::find(picture, &pod) {
+        victims.iter().for_each(|victim| picture.take(&node, victim));
+        picture.put(&node, &pod);
+        return Step::Preempt { pod, node, victims, why };
+    }
+    Step::Wait(pod, "Unschedulable", why)
+}
+
+/// Whether others are on their way out to make room for a pod.
+fn awaits_room(picture: &Picture, pod: &Value) -> bool {
+    let node = pod.str_at(&["status", "nominatedNodeName"]).unwrap_or_default();
+    let view = picture.nodes.iter().find(|view| view.name == node);
+    view.is_some_and(|view| {
+        let goes = |own: &&Arc<Value>| own.at(&["metadata", "deletionTimestamp"]).is_some();
+        view.pods.iter().filter(goes).any(|own| picture::priority(own) < picture::priority(pod))
+    })
+}
+
+async fn act(plane: &InPlane, step: Step) -> Result<(), Status> {
+    match step {
+        Step::Bind(pod, node) => bind(plane, &pod, &node).await,
+        Step::Wait(pod, reason, message) => tell(plane, &pod, reason, &message, None).await,
+        Step::Preempt { pod, node, victims, why } => {
+            tell(plane, &pod, "Unschedulable", &why, Some(&node)).await?;
+            for victim in victims {
+                evict(plane, &victim, &pod).await?;
+            }
+            Ok(())
+        }
+    }
+}
+
+async fn bind(plane: &InPlane, pod: &Value, node: &str) -> Result<(), Status> {
+    let at = At { subresource: "binding", ..at(plane, pod) };
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding",
+        "metadata": {"name": (at.name.clone()), "namespace": (at.namespace.clone()), "uid": (text(pod, "uid"))},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    });
+    match plane.client.create(&at, binding).await {
+        Err(status) if matches!(status.code, 404 | 409) => Ok(()),
+        outcome => outcome.map(drop),
+    }
+}
+
+/// Says why a pod waits, if it does not say so already.
+async fn tell(
+    plane: &InPlane,
+    pod: &Value,
+    reason: &str,
+    message: &str,
+    node: Option<&str>,
+) -> Result<(), Status> {
+    let mut told = pod.clone();
+    let mut conditions = pod.array_at(&["status", "conditions"]).to_vec();
+    let own = conditions.iter_mut().find(|own| own.str_at(&["type"]) == Some("PodScheduled"));
+    let mut condition = json!({
+        "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
+        "lastTransitionTime": (timestamp::text(plane.client.now())),
+    });
+    match own {
+        Some(own) => {
+            if let Some(since) =
+                own.get("lastTransitionTime").filter(|_| own.str_at(&["status"]) == Some("False"))
+            {
+                condition.set_at(&["lastTransitionTime"], since.clone());
+            }
+            if let Some(seen) = own.get("observedGeneration") {
+                condition.set_at(&["observedGeneration"], seen.clone());
+            }
+            *own = condition;
+        }
+        None => conditions.push(condition),
+    }
+    told.set_at(&["status", "conditions"], conditions);
+    if let Some(node) = node {
+        told.set_at(&["status", "nominatedNodeName"], node);
+    }
+    if told == *pod {
+        return Ok(());
+    }
+    match plane.update_status(&PODS, told).await {
+        Err(status) if matches!(status.code, 404 | 409) => Ok(()),
+        outcome => outcome.map(drop),
+    }
+}
+
+async fn evict(plane: &InPlane, victim: &Value, pod: &Value) -> Result<(), Status> {
+    let message = format!("{NAME}: preempting to accommodate a higher priority pod");
+    let mut told = victim.clone();
+    let mut conditions = victim.array_at(&["status", "conditions"]).to_vec();
+    conditions.retain(|own| own.str_at(&["type"]) != Some("DisruptionTarget"));
+    conditions.push(json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": message,
+        "lastTransitionTime": (timestamp::text(plane.client.now())),
+    }));
+    told.set_at(&["status", "conditions"], conditions);
+    match plane.update_status(&PODS, told).await {
+        Err(status) if !matches!(status.code, 404 | 409) => return Err(status),
+        _ => {}
+    }
+    tracing::debug!(plane = %plane.plane, pod = text(pod, "name"), victim = text(victim, "name"), "a pod makes room");
+    let options = Delete { uid: Some(SmolStr::new(text(victim, "uid"))), ..Delete::default() };
+    match plane.client.delete(&at(plane, victim), options).await {
+        Err(status) if matches!(status.code, 404 | 409) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+fn at(plane: &InPlane, pod: &Value) -> At {
+    plane.at(&PODS, text(pod, "namespace"), text(pod, "name"))
+}
+
+fn text<'v>(pod: &'v Value, field: &str) -> &'v str {
+    pod.str_at(&["metadata", field]).unwrap_or_default()
+}

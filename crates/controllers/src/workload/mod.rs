@@ -1,0 +1,34 @@
+//! What controllers of pods share: reading objects, owning them, making and deleting many, hashes, conditions.
+//!
+//! Nothing here decides anything about one kind. Everything but [`batch`], [`claim`], [`events`] and [`revision`] is pure.
+
+pub(crate) mod backoff;
+pub(crate) mod batch;
+pub(crate) mod claim;
+pub(crate) mod condition;
+pub(crate) mod events;
+pub(crate) mod hash;
+pub(crate) mod kind;
+pub(crate) mod meta;
+pub(crate) mod percent;
+pub(crate) mod placement;
+pub(crate) mod pod;
+pub(crate) mod revision;
+
+use polder_client::{Change, Wake};
+
+pub(crate) use kind::Kind;
+pub(crate) use meta::Meta;
+
+/// Wakes those of a kind who control an object or did before a change.
+pub(crate) fn wake_owners(change: &Change, kind: &Kind, wake: Wake<'_>) {
+    let snapshots = [&change.old, &change.new];
+    if snapshots.into_iter().flatten().any(|snapshot| snapshot.may_contain(kind.kind)) {
+        change.controllers(kind.group, kind.kind).into_iter().for_each(wake);
+    }
+}
+
+/// Namespace and name of a key.
+pub(crate) fn parts(key: &str) -> (&str, &str) {
+    key.split_once('/').unwrap_or(("", key))
+}

@@ -1,0 +1,158 @@
+//! What becomes of dependents when their owners go.
+
+use polder_test_support::{Client, TestServer, eventually};
+use serde_json::{Value, json};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Makes a config map with owners, given as (object, whether it waits for this one).
+fn make(plane: &Client, name: &str, owners: &[(&Value, bool)]) -> Value {
+    let reference = |(owner, waits): &(&Value, bool)| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "blockOwnerDeletion": waits,
+            "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"],
+        })
+    };
+    let owners: Vec<Value> = owners.iter().map(reference).collect();
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": owners},
+    });
+    plane.post(MAPS, &object).expect(201).json()
+}
+
+fn names(plane: &Client) -> Vec<String> {
+    let list = plane.get(MAPS).expect(200).json();
+    let items = list["items"].as_array().cloned().unwrap_or_default();
+    let name = |item: &Value| item["metadata"]["name"].as_str().map(String::from);
+    items.iter().filter_map(name).filter(|name| name != "kube-root-ca.crt").collect()
+}
+
+#[track_caller]
+fn left(plane: &Client, expected: &[&str]) {
+    eventually(&format!("{expected:?} are left"), || names(plane) == expected);
+}
+
+fn delete(plane: &Client, name: &str, policy: &str) {
+    plane.delete_with(&format!("{MAPS}/{name}"), &json!({"propagationPolicy": policy})).expect(200);
+}
+
+#[test]
+fn dependents_go_after_their_owners_and_others_stay() {
+    let server = TestServer::start();
+    let (a, b) = (server.plane("a"), server.plane("b"));
+    for plane in [&a, &b] {
+        let owner = make(plane, "owner", &[]);
+        let other = make(plane, "other", &[]);
+        let child = make(plane, "child", &[(&owner, false)]);
+        make(plane, "grandchild", &[(&child, true)]);
+        make(plane, "shared", &[(&owner, false), (&other, true)]);
+    }
+    a.delete(&format!("{MAPS}/owner")).expect(200);
+    left(&a, &["other", "shared"]);
+    let shared = || a.get(&format!("{MAPS}/shared")).expect(200).json();
+    eventually("the reference to who is gone goes", || {
+        shared()["metadata"]["ownerReferences"].as_array().is_some_and(|owners| owners.len() == 1)
+    });
+    left(&b, &["child", "grandchild", "other", "owner", "shared"]);
+}
+
+#[test]
+fn who_names_an_owner_that_is_not_there_goes() {
+    let server = TestServer::start();
+    let plane = server.plane("a");
+    let owner = make(&plane, "owner", &[]);
+    let mut impostor = owner.clone();
+    impostor["metadata"]["uid"] = json!("00000000-0000-0000-0000-000000000000");
+    make(&plane, "of-impostor", &[(&impostor, false)]);
+    make(&plane, "of-owner", &[(&owner, false)]);
+    // An owner of a kind nobody knows here may be anywhere.
+    let unknown = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "of-unknown", "ownerReferences": [
+            {"apiVersion": "example.com/v1", "kind": "Thing", "name": "x", "uid": "1"},
+        ]},
+    });
+    plane.post(MAPS, &unknown).expect(201);
+    left(&plane, &["of-owner", "of-unknown", "owner"]);
+}
+
+#[test]
+fn in_the_foreground_owners_wait_for_those_who_block_them() {
+    let server = TestServer::start();
+    let plane = server.plane("a");
+    let owner = make(&plane, "owner", &[]);
+    let child = make(&plane, "child", &[(&owner, true)]);
+    make(&plane, "grandchild", &[(&child, true)]);
+    let patch = json!({"metadata": {"finalizers": ["example.com/held"]}});
+    plane.patch(&format!("{MAPS}/grandchild"), "merge", &patch).expect(200);
+    delete(&plane, "owner", "Foreground");
+    let marked = |name: &str| {
+        let object = plane.get(&format!("{MAPS}/{name}")).json();
+        object["metadata"]["deletionTimestamp"].is_string()
+    };
+    eventually("all are asked to go", || ["owner", "child", "grandchild"].into_iter().all(marked));
+    assert_eq!(names(&plane), ["child", "grandchild", "owner"], "nobody goes before who it waits for");
+    let patch = json!({"metadata": {"finalizers": null}});
+    plane.patch(&format!("{MAPS}/grandchild"), "merge", &patch).expect(200);
+    left(&plane, &[]);
+}
+
+#[test]
+fn a_circle_of_owners_can_be_deleted_in_the_foreground() {
+    let server = TestServer::start();
+    let plane = server.plane("a");
+    let one = make(&plane, "one", &[]);
+    let two = make(&plane, "two", &[(&one, true)]);
+    let three = make(&plane, "three", &[(&two, true)]);
+    let reference = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "blockOwnerDeletion": true,
+        "name": "three", "uid": three["metadata"]["uid"],
+    });
+    let patch = json!({"metadata": {"ownerReferences": [reference]}});
+    plane.patch(&format!("{MAPS}/one"), "merge", &patch).expect(200);
+    delete(&plane, "one", "Foreground");
+    left(&plane, &[]);
+}
+
+#[test]
+fn orphans_lose_their_owner_and_stay() {
+    let server = TestServer::start();
+    let plane = server.plane("a");
+    let owner = make(&plane, "owner", &[]);
+    for number in 0..3 {
+        make(&plane, &format!("child-{number}"), &[(&owner, true)]);
+    }
+    delete(&plane, "owner", "Orphan");
+    left(&plane, &["child-0", "child-1", "child-2"]);
+    for number in 0..3 {
+        let child = plane.get(&format!("{MAPS}/child-{number}")).expect(200).json();
+        assert_eq!(child["metadata"]["ownerReferences"], Value::Null);
+    }
+}
+
+#[test]
+fn a_fork_has_its_own_dependents() {
+    let server = TestServer::start();
+    let plane = server.plane("a");
+    let owner = make(&plane, "owner", &[]);
+    make(&plane, "child", &[(&owner, false)]);
+    let fork = json!({
+        "apiVersion": "polder.dev/v1alpha1", "kind": "Plane", "metadata": {"name": "copy"}, "spec": {"forkFrom": "a"},
+    });
+    server.admin.post("/apis/polder.dev/v1alpha1/planes", &fork).expect(201);
+    let copy = server.admin.in_plane("copy");
+    copy.delete(&format!("{MAPS}/owner")).expect(200);
+    left(&copy, &[]);
+    left(&plane, &["child", "owner"]);
+}
+
+#[test]
+fn a_thousand_dependents_go() {
+    let server = TestServer::start();
+    let plane = server.plane("a");
+    let owner = make(&plane, "owner", &[]);
+    for number in 0..1_100 {
+        make(&plane, &format!("child-{number}"), &[(&owner, false)]);
+    }
+    plane.delete(&format!("{MAPS}/owner")).expect(200);
+    left(&plane, &[]);
+}

@@ -1,0 +1,135 @@
+//! Planes with simulated nodes: pods find a place, run, make room and stop.
+
+use polder_test_support::{Client, TestServer, eventually};
+use serde_json::{Value, json};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+const PLANES: &str = "/apis/polder.dev/v1alpha1/planes";
+
+fn plane(server: &TestServer, name: &str, nodes: u32) -> Client {
+    let plane = json!({
+        "apiVersion": "polder.dev/v1alpha1", "kind": "Plane",
+        "metadata": {"name": name}, "spec": {"simulatedNodes": nodes},
+    });
+    server.admin.post(PLANES, &plane).expect(201);
+    let plane = server.admin.in_plane(name);
+    eventually("the nodes are there", || items(&plane, "/api/v1/nodes").len() == nodes as usize);
+    plane
+}
+
+fn items(plane: &Client, path: &str) -> Vec<Value> {
+    plane.get(path).expect(200).json()["items"].as_array().cloned().unwrap_or_default()
+}
+
+fn pod(name: &str, spec: Value) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {"containers": [{"name": "c", "image": "registry.k8s.io/pause:3.10"}]},
+    });
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        pod["spec"][field] = value.clone();
+    }
+    pod
+}
+
+fn phase(plane: &Client, name: &str) -> String {
+    plane.get(&format!("{PODS}/{name}")).json()["status"]["phase"].as_str().unwrap_or_default().into()
+}
+
+fn condition(plane: &Client, name: &str, kind: &str) -> Value {
+    let pod = plane.get(&format!("{PODS}/{name}")).json();
+    let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.into_iter().find(|own| own["type"] == kind).unwrap_or_default()
+}
+
+#[test]
+fn deployments_come_up_and_go() {
+    let server = TestServer::start();
+    let (a, b) = (plane(&server, "a", 2), server.plane("b"));
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"replicas": 5, "selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "c", "image": "nginx"}]},
+        }},
+    });
+    for plane in [&a, &b] {
+        plane.post(DEPLOYMENTS, &deployment).expect(201);
+    }
+    let available = |plane: &Client| {
+        plane.get(&format!("{DEPLOYMENTS}/web")).json()["status"]["availableReplicas"].clone()
+    };
+    eventually("all are available", || available(&a) == 5);
+    let nodes: std::collections::BTreeSet<String> =
+        items(&a, PODS).iter().filter_map(|pod| pod["spec"]["nodeName"].as_str().map(String::from)).collect();
+    assert_eq!(nodes.len(), 2, "they are spread");
+    assert!(items(&b, PODS).iter().all(|pod| pod["spec"]["nodeName"].is_null()), "b has no nodes");
+
+    let patch =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "nginx:404"}]}}}});
+    a.patch(&format!("{DEPLOYMENTS}/web"), "strategic-merge", &patch).expect(200);
+    eventually("the new image cannot be had", || {
+        let waits = |pod: &Value| {
+            pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "ErrImagePull"
+        };
+        items(&a, PODS).iter().any(waits)
+    });
+    assert!(available(&a).as_i64() >= Some(4), "and so the old pods stay");
+
+    a.delete(&format!("{DEPLOYMENTS}/web")).expect(200);
+    eventually("the pods are gone", || items(&a, PODS).is_empty());
+}
+
+#[test]
+fn pods_wait_for_a_place_and_are_told_why() {
+    let server = TestServer::start();
+    let a = plane(&server, "a", 1);
+    let requests = |cpu: &str| json!({"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]});
+    a.post(PODS, &pod("first", requests("10"))).expect(201);
+    eventually("the first one runs", || phase(&a, "first") == "Running");
+    a.post(PODS, &pod("second", requests("10"))).expect(201);
+    a.post(PODS, &pod("elsewhere", json!({"nodeSelector": {"zone": "x"}}))).expect(201);
+    eventually("the second one is told", || {
+        condition(&a, "second", "PodScheduled")["message"] == "0/1 nodes are available: 1 Insufficient cpu."
+    });
+    eventually("and so is the third", || {
+        condition(&a, "elsewhere", "PodScheduled")["reason"] == "Unschedulable"
+    });
+    a.delete(&format!("{PODS}/first")).expect(200);
+    eventually("the second one runs", || phase(&a, "second") == "Running");
+
+    let class = json!({
+        "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000,
+    });
+    a.post("/apis/scheduling.k8s.io/v1/priorityclasses", &class).expect(201);
+    let mut important = requests("12");
+    important["priorityClassName"] = json!("high");
+    a.post(PODS, &pod("important", important)).expect(201);
+    eventually("the important one runs", || phase(&a, "important") == "Running");
+    assert_eq!(a.get(&format!("{PODS}/second")).code, 404, "the other made room");
+}
+
+#[test]
+fn pods_keep_away_from_each_other() {
+    let server = TestServer::start();
+    let a = plane(&server, "a", 2);
+    let apart = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"group": "x"}}},
+    ]}}});
+    for number in 0..3 {
+        let mut pod = pod(&format!("p{number}"), apart.clone());
+        pod["metadata"]["labels"] = json!({"group": "x"});
+        a.post(PODS, &pod).expect(201);
+    }
+    let running = || items(&a, PODS).iter().filter(|pod| pod["status"]["phase"] == "Running").count();
+    eventually("two of them run", || running() == 2);
+    eventually("the third one is told", || {
+        let told = |pod: &Value| pod["status"]["conditions"][0]["reason"] == "Unschedulable";
+        items(&a, PODS).iter().any(told)
+    });
+    server.admin.patch(&format!("{PLANES}/a"), "merge", &json!({"spec": {"simulatedNodes": 3}})).expect(200);
+    eventually("the third one runs", || running() == 3);
+    server.admin.patch(&format!("{PLANES}/a"), "merge", &json!({"spec": {"simulatedNodes": 0}})).expect(200);
+    eventually("the nodes are gone", || items(&a, "/api/v1/nodes").is_empty());
+}

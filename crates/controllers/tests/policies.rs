@@ -1,0 +1,64 @@
+//! Budgets and roles: what is written for those who decide.
+
+mod world;
+
+use polder_test_support::{TestServer, json};
+use world::{eventually, make_ready, namespace, pod};
+
+#[test]
+fn budgets_tell_how_many_may_go() {
+    let server = TestServer::start();
+    let plane = server.plane("acme");
+    namespace(&plane, "shop");
+    let budgets = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets";
+    let budget = json!({
+        "metadata": {"name": "web"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    });
+    plane.post(budgets, &budget).expect(201);
+    let status = || plane.get(&format!("{budgets}/web")).json()["status"].clone();
+    eventually("it is counted", || {
+        status()["observedGeneration"] == 1 && status()["conditions"][0]["reason"] == "InsufficientPods"
+    });
+    let pods = "/api/v1/namespaces/shop/pods";
+    for name in ["a", "b"] {
+        plane.post(pods, &pod(name, "node-1")).expect(201);
+        make_ready(&plane, &format!("{pods}/{name}"));
+    }
+    eventually("one may go", || {
+        let status = status();
+        status["disruptionsAllowed"] == 1
+            && status["currentHealthy"] == 2
+            && status["expectedPods"] == 2
+            && status["conditions"][0]["status"] == "True"
+    });
+    let eviction = json!({"metadata": {"name": "a"}});
+    plane.post(&format!("{pods}/a/eviction"), &eviction).expect(201);
+    eventually("none may go", || status()["disruptionsAllowed"] == 0);
+    plane.post(&format!("{pods}/b/eviction"), &json!({"metadata": {"name": "b"}})).expect(429);
+}
+
+#[test]
+fn roles_gather_rules() {
+    let server = TestServer::start();
+    let plane = server.plane("acme");
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let rule = json!([{"apiGroups": ["example.com"], "resources": ["shops"], "verbs": ["get"]}]);
+    let shops = json!({
+        "metadata": {"name": "shops", "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}},
+        "rules": rule,
+    });
+    plane.post(roles, &shops).expect(201);
+    let gathers = |name: &str| {
+        let role = plane.get(&format!("{roles}/{name}")).json();
+        role["rules"].as_array().is_some_and(|rules| rules.contains(&rule[0]))
+    };
+    // Through each other: the view's rules are the editor's, and those are the administrator's.
+    for name in ["view", "edit", "admin"] {
+        eventually(name, || gathers(name));
+    }
+    plane.delete(&format!("{roles}/shops")).expect(200);
+    for name in ["view", "edit", "admin"] {
+        eventually(name, || !gathers(name));
+    }
+}

@@ -1,0 +1,302 @@
+//! The rulebook of each plane: its admission policies and webhooks, compiled when somebody first needs them and kept
+//! until one of them is written.
+//!
+//! Policies are shared by content. Planes without any share one empty book, and what is kept is bounded: planes not
+//! used for long are let go, and cost one look at their rules when they come back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use polder_admission::{Binding, CheckedKind, Policy, Rulebook, Webhook, kinds_to_check, type_warnings};
+use polder_machinery::schema::rules::object_shape;
+use polder_model::{GroupResource, GroupVersion, GroupVersionKind, PlaneId, SmolStr, Status, Value, json};
+use polder_store::{ListQuery, Plane, StoredObject};
+use sha2::{Digest as _, Sha256};
+
+use crate::catalog::Catalog;
+use crate::context::RequestContext;
+use crate::custom::Interned;
+use crate::definition::Target;
+use crate::registry::Registry;
+use crate::status::read_failed;
+
+const GROUP: &str = "admissionregistration.k8s.io";
+const POLICIES: &str = "validatingadmissionpolicies";
+const BINDINGS: &str = "validatingadmissionpolicybindings";
+const MUTATING: &str = "mutatingwebhookconfigurations";
+const VALIDATING: &str = "validatingwebhookconfigurations";
+
+const EPOCHS: usize = 256;
+/// Planes whose book is kept.
+const PLANES_LEN_MAX: usize = 100_000;
+/// What the compiled policies of all planes may take.
+const POLICIES_BYTES_MAX: usize = 256 << 20;
+/// What the rest of their books may take.
+const BOOKS_BYTES_MAX: usize = 128 << 20;
+/// What those of one plane may take: what comes beyond it fails as one that does not compile.
+const PLANE_BYTES_MAX: usize = 32 << 20;
+
+struct Slot {
+    book: Arc<Rulebook>,
+    used: u64,
+}
+
+pub(crate) struct Rulebooks {
+    /// Counts changes, by plane modulo a few: a book read before a change is not kept after it.
+    epochs: [AtomicU64; EPOCHS],
+    clock: AtomicU64,
+    planes: Mutex<HashMap<PlaneId, Slot>>,
+    /// What the books of `planes` take beside their policies.
+    bytes: AtomicUsize,
+    policies: Mutex<Interned<[u8; 32], Policy>>,
+    empty: Arc<Rulebook>,
+}
+
+impl Default for Rulebooks {
+    fn default() -> Rulebooks {
+        Rulebooks {
+            epochs: std::array::from_fn(|_| AtomicU64::new(0)),
+            clock: AtomicU64::new(0),
+            planes: Mutex::default(),
+            bytes: AtomicUsize::new(0),
+            policies: Mutex::new(Interned::new(POLICIES_BYTES_MAX)),
+            empty: Arc::default(),
+        }
+    }
+}
+
+impl Rulebooks {
+    fn epoch(&self, plane: PlaneId) -> &AtomicU64 {
+        #[expect(clippy::cast_possible_truncation, reason = "only the low bits choose")]
+        &self.epochs[plane.0 as usize % EPOCHS]
+    }
+
+    /// What is known of a plane's rules may be wrong.
+    pub(crate) fn forget(&self, plane: PlaneId) {
+        self.epoch(plane).fetch_add(1, Ordering::AcqRel);
+        self.remove(&mut self.planes.lock(), plane);
+    }
+
+    fn remove(&self, planes: &mut HashMap<PlaneId, Slot>, plane: PlaneId) {
+        if let Some(slot) = planes.remove(&plane) {
+            self.bytes.fetch_sub(slot.book.bytes(), Ordering::Relaxed);
+        }
+    }
+
+    /// No rules.
+    pub(crate) fn none(&self) -> &Arc<Rulebook> {
+        &self.empty
+    }
+
+    fn known(&self, plane: PlaneId) -> Option<Arc<Rulebook>> {
+        let mut planes = self.planes.lock();
+        let slot = planes.get_mut(&plane)?;
+        slot.used = self.clock.fetch_add(1, Ordering::Relaxed);
+        Some(slot.book.clone())
+    }
+
+    fn keep(&self, plane: PlaneId, book: &Arc<Rulebook>, epoch: u64) {
+        let used = self.clock.fetch_add(1, Ordering::Relaxed);
+        let mut planes = self.planes.lock();
+        if self.epoch(plane).load(Ordering::Acquire) != epoch {
+            return;
+        }
+        self.remove(&mut planes, plane);
+        self.bytes.fetch_add(book.bytes(), Ordering::Relaxed);
+        planes.insert(plane, Slot { book: book.clone(), used });
+        let heavy =
+            || self.bytes.load(Ordering::Relaxed) > BOOKS_BYTES_MAX || self.policies.lock().is_heavy();
+        while planes.len() > PLANES_LEN_MAX || heavy() {
+            let mut order: Vec<(u64, PlaneId)> =
+                planes.iter().map(|(plane, slot)| (slot.used, *plane)).collect();
+            order.sort_unstable();
+            for (_, plane) in order.iter().take(order.len().div_ceil(4)) {
+                self.remove(&mut planes, *plane);
+            }
+            self.policies.lock().sweep();
+            if planes.is_empty() {
+                break;
+            }
+        }
+    }
+
+    /// A policy by what it says.
+    fn policy(&self, spec: &Value) -> Arc<Policy> {
+        let digest: [u8; 32] = Sha256::digest(spec.to_vec()).into();
+        if let Some(known) = self.policies.lock().get(&digest) {
+            return known;
+        }
+        let policy = Policy::compile(spec);
+        let bytes = policy.bytes();
+        self.policies.lock().insert(digest, policy, bytes)
+    }
+
+    /// Long when the rules have never been seen: not for an async thread.
+    fn build(
+        &self,
+        [bindings, policies, mutating, validating]: [Vec<Arc<StoredObject>>; 4],
+    ) -> Arc<Rulebook> {
+        let parse = |stored: &Arc<StoredObject>| Value::parse(stored.record.body()).unwrap_or_default();
+        let bindings: Vec<Binding> =
+            bindings.iter().map(|stored| Binding::read(&named(parse(stored), stored))).collect();
+        let mut bytes = 0;
+        let compile = |stored: &Arc<StoredObject>| {
+            let value = parse(stored);
+            let empty = Value::Null;
+            let mut policy = self.policy(value.get("spec").unwrap_or(&empty));
+            bytes += policy.bytes();
+            if bytes > PLANE_BYTES_MAX {
+                policy = Arc::new(Policy::too_large(value.get("spec").unwrap_or(&empty)));
+            }
+            (stored.name.name.clone(), policy)
+        };
+        let policies: Vec<(SmolStr, Arc<Policy>)> = policies.iter().map(compile).collect();
+        let webhooks = |configurations: &[Arc<StoredObject>]| {
+            let mut bytes = 0;
+            let fitted = |webhook: Webhook| {
+                bytes += webhook.bytes();
+                if bytes > PLANE_BYTES_MAX { webhook.without_room() } else { webhook }
+            };
+            let read = |stored: &Arc<StoredObject>| Webhook::read_all(&named(parse(stored), stored)).0;
+            configurations.iter().flat_map(read).map(fitted).collect::<Vec<Webhook>>()
+        };
+        let book = Rulebook::new(policies, bindings);
+        Arc::new(book.with_webhooks(webhooks(&mutating), webhooks(&validating)))
+    }
+}
+
+/// The name is not always part of what is stored.
+fn named(mut value: Value, stored: &StoredObject) -> Value {
+    value.set_at(&["metadata", "name"], stored.name.name.clone());
+    value
+}
+
+/// Something was written or removed: a plane may have other rules now.
+pub(crate) fn committed(registry: &Registry, context: &RequestContext, target: &Target) {
+    if target.definition.group == GROUP {
+        registry.rulebooks.forget(context.plane.id);
+    }
+}
+
+impl Registry {
+    /// The rules of a plane.
+    pub(crate) async fn rulebook(&self, plane: &Arc<Plane>) -> Result<Arc<Rulebook>, Status> {
+        if let Some(book) = self.rulebooks.known(plane.id) {
+            return Ok(book);
+        }
+        let epoch = self.rulebooks.epoch(plane.id).load(Ordering::Acquire);
+        let list = async |plural: &'static str| {
+            let Some(resource) = self.store.known_resource(&GroupResource::new(GROUP, plural)) else {
+                return Ok(Vec::new());
+            };
+            let page = self.store.list(plane, ListQuery::all(resource)).await;
+            page.map(|page| page.objects).map_err(|error| read_failed(plane, error))
+        };
+        let bindings = list(BINDINGS).await?;
+        // Without a binding a policy says nothing.
+        let policies = if bindings.is_empty() { Vec::new() } else { list(POLICIES).await? };
+        let all = [bindings, policies, list(MUTATING).await?, list(VALIDATING).await?];
+        let book = if all.iter().all(Vec::is_empty) {
+            self.rulebooks.empty.clone()
+        } else {
+            let rulebooks = self.rulebooks.clone();
+            let built = tokio::task::spawn_blocking(move || rulebooks.build(all)).await;
+            built.map_err(|_| Status::internal("the rules of the plane cannot be read"))?
+        };
+        self.rulebooks.keep(plane.id, &book, epoch);
+        Ok(book)
+    }
+
+    /// Checks the expressions of rules that are about to be stored, and notes in the status of a policy whether they fit
+    /// the kinds it is about.
+    pub(crate) async fn settle_rules(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        rules: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let definition = &target.definition;
+        if definition.group != GROUP || !target.subresource.is_empty() {
+            return Ok(());
+        }
+        if matches!(definition.plural.as_str(), MUTATING | VALIDATING) {
+            return self.check_webhooks(target, rules, old).await;
+        }
+        if definition.plural != POLICIES {
+            return Ok(());
+        }
+        if old.is_some_and(|old| old.get("spec") == rules.get("spec")) {
+            return Ok(());
+        }
+        let catalog = self.catalog(&context.plane).await?;
+        let spec = rules.get("spec").cloned().unwrap_or_default();
+        let rulebooks = self.rulebooks.clone();
+        let work = move || {
+            let policy = rulebooks.policy(&spec);
+            let warnings = if policy.problems().is_empty() { warnings(&spec, &catalog) } else { Vec::new() };
+            (policy, warnings)
+        };
+        let done = tokio::task::spawn_blocking(work).await;
+        let (policy, warnings) = done.map_err(|_| Status::internal("the rules cannot be checked"))?;
+        if !policy.problems().is_empty() {
+            return Err(Status::invalid(&definition.error_kind(), &target.name, policy.problems()));
+        }
+        let checking = if warnings.is_empty() { json!({}) } else { json!({"expressionWarnings": warnings}) };
+        rules.set_at(&["status", "typeChecking"], checking);
+        if let Some(generation) = rules.i64_at(&["metadata", "generation"]) {
+            rules.set_at(&["status", "observedGeneration"], generation);
+        }
+        Ok(())
+    }
+}
+
+impl Registry {
+    /// Checks the match conditions of webhooks, unless they are what they were.
+    async fn check_webhooks(
+        &self,
+        target: &Target,
+        rules: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let conditions = |value: &Value| -> Vec<Value> {
+            let all = value.array_at(&["webhooks"]).iter();
+            all.map(|webhook| webhook.get("matchConditions").cloned().unwrap_or_default()).collect()
+        };
+        let own = conditions(rules);
+        if own.iter().all(|own| own.is_null()) || old.is_some_and(|old| conditions(old) == own) {
+            return Ok(());
+        }
+        let configuration = rules.clone();
+        let checked = tokio::task::spawn_blocking(move || Webhook::read_all(&configuration).1).await;
+        let problems = checked.map_err(|_| Status::internal("the rules cannot be checked"))?;
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(Status::invalid(&target.definition.error_kind(), &target.name, &problems))
+    }
+}
+
+fn warnings(spec: &Value, catalog: &Catalog) -> Vec<Value> {
+    let mut kinds: Vec<CheckedKind> = Vec::new();
+    for (group, version, plural) in kinds_to_check(spec) {
+        let Some((definition, at)) = catalog.find(&group, &version, &plural) else { continue };
+        let kind = GroupVersionKind { group, version, kind: definition.kind.clone() };
+        if let Some(shape) = object_shape(&definition.versions[at].schema)
+            && kinds.iter().all(|known| known.kind != kind)
+        {
+            kinds.push(CheckedKind { kind, shape });
+        }
+    }
+    kinds.sort_by(|left, right| left.kind.cmp(&right.kind));
+    let params = spec.get("paramKind").and_then(|kind| {
+        let GroupVersion { group, version } = GroupVersion::parse(kind.str_at(&["apiVersion"])?)?;
+        let name = kind.str_at(&["kind"])?;
+        let mut all = catalog.definitions();
+        let definition = all.find(|definition| definition.group == group && definition.kind == name)?;
+        object_shape(&definition.versions[definition.version(&version)?].schema)
+    });
+    type_warnings(spec, &kinds, params.as_ref())
+}

@@ -1,0 +1,173 @@
+//! Calls to the webhooks of planes, as far as the registry knows about them: which server is meant, how many calls a plane
+//! has under way, how long they may take. Whoever starts the registry brings the client that posts.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use polder_admission::{Endpoint, Location};
+use polder_model::{GroupResource, PlaneId, SmolStr, Value};
+use polder_store::{ListQuery, ObjectName, Plane, StoredObject};
+use tokio::sync::Semaphore;
+
+use crate::registry::Registry;
+
+/// Calls one plane may have under way; the next one waits, and its time runs.
+const PLANE_CALLS_MAX: usize = 32;
+/// All planes together.
+const CALLS_MAX: usize = 2048;
+/// All webhooks of one phase of one request together: upstream's bound for a request.
+pub(crate) const PHASE_MAX: Duration = Duration::from_secs(34);
+/// Planes without a call are forgotten when there are more than this.
+const IDLE_LEN_MAX: usize = 256;
+/// More endpoints of a service than this are not looked through.
+const SLICES_BYTES_MAX: usize = 1 << 20;
+
+/// Posts to webhooks.
+pub trait WebhookClient: Send + Sync {
+    /// The body of the answer, or why there is none, in the words of upstream. Ends within the time the call has.
+    fn post<'a>(&'a self, call: WebhookCall<'a>) -> Posting<'a>;
+}
+
+pub type Posting<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
+
+/// One call.
+#[derive(Debug)]
+pub struct WebhookCall<'a> {
+    pub plane: PlaneId,
+    /// With its query.
+    pub url: String,
+    /// Where to connect to instead of the host of the URL, whose name the certificate has all the same.
+    pub dial: Option<(String, u16)>,
+    /// PEM; empty means those of the system.
+    pub authorities: &'a [u8],
+    pub body: Vec<u8>,
+    pub timeout: Duration,
+}
+
+/// The client, and who is calling.
+#[derive(Default)]
+pub(crate) struct Webhooks {
+    client: OnceLock<Arc<dyn WebhookClient>>,
+    planes: Mutex<HashMap<PlaneId, Arc<Semaphore>>>,
+    all: OnceLock<Semaphore>,
+}
+
+impl Webhooks {
+    fn gate(&self, plane: PlaneId) -> Arc<Semaphore> {
+        let mut planes = self.planes.lock();
+        if planes.len() > IDLE_LEN_MAX {
+            planes.retain(|_, gate| Arc::strong_count(gate) > 1);
+        }
+        planes.entry(plane).or_insert_with(|| Arc::new(Semaphore::new(PLANE_CALLS_MAX))).clone()
+    }
+}
+
+impl Registry {
+    /// Gives the registry a way to call webhooks. Without one, every call fails. The first one counts.
+    pub fn set_webhook_client(&self, client: Arc<dyn WebhookClient>) {
+        self.webhooks.client.set(client).ok();
+    }
+
+    /// Posts a review. `began` is when the webhooks of the request were first asked.
+    pub(crate) async fn call_webhook(
+        &self,
+        plane: &Arc<Plane>,
+        endpoint: &Endpoint,
+        body: Vec<u8>,
+        timeout: Duration,
+        began: Instant,
+    ) -> Result<Vec<u8>, String> {
+        let timeout = timeout.min(PHASE_MAX.saturating_sub(began.elapsed()));
+        let base = endpoint.url();
+        // Rounded up, as upstream tells it.
+        let seconds = timeout.as_millis().div_ceil(1000).max(1);
+        let url = format!("{base}?timeout={seconds}s");
+        let failed = |why: &str| format!("Post {url:?}: {why}");
+        let Some(client) = self.webhooks.client.get() else {
+            return Err(failed("this server calls no webhooks"));
+        };
+        let deadline = tokio::time::Instant::now() + timeout;
+        let gate = self.webhooks.gate(plane.id);
+        let all = self.webhooks.all.get_or_init(|| Semaphore::new(CALLS_MAX));
+        let call = async {
+            let _turn = gate.acquire().await;
+            let _place = all.acquire().await;
+            let dial = match &endpoint.location {
+                Location::Url(_) => None,
+                Location::Service { namespace, name, port, .. } => Some(
+                    self.resolve_service(plane, namespace, name, *port).await.map_err(|why| failed(&why))?,
+                ),
+            };
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let authorities = &endpoint.authorities;
+            client
+                .post(WebhookCall {
+                    plane: plane.id,
+                    url: url.clone(),
+                    dial,
+                    authorities,
+                    body,
+                    timeout: left,
+                })
+                .await
+        };
+        match tokio::time::timeout_at(deadline, call).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(failed("context deadline exceeded")),
+        }
+    }
+
+    /// A ready endpoint of a service of the plane.
+    async fn resolve_service(
+        &self,
+        plane: &Arc<Plane>,
+        namespace: &str,
+        name: &str,
+        port: u16,
+    ) -> Result<(String, u16), String> {
+        let services = self.store.resource_id(&GroupResource::new("", "services"));
+        let found = self.store.get(plane, services, &ObjectName::new(namespace, name)).await;
+        let found = found.map_err(|error| error.to_string())?;
+        let service = parse(&found.ok_or_else(|| format!("service {name:?} not found"))?);
+        if service.str_at(&["spec", "type"]) == Some("ExternalName") {
+            return Err("unsupported service type \"ExternalName\"".into());
+        }
+        let mut ports = service.array_at(&["spec", "ports"]).iter();
+        let wanted = ports.find(|own| own.i64_at(&["port"]) == Some(i64::from(port)));
+        let wanted = wanted.ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
+        let wanted = wanted.str_at(&["name"]).unwrap_or_default();
+        let slices = self.store.resource_id(&GroupResource::new("discovery.k8s.io", "endpointslices"));
+        let query = ListQuery {
+            namespace: Some(SmolStr::new(namespace)),
+            bytes_max: SLICES_BYTES_MAX,
+            ..ListQuery::all(slices)
+        };
+        let page = self.store.list(plane, query).await.map_err(|error| error.to_string())?;
+        let own = page.objects.iter().map(|stored| parse(stored)).filter(|slice| {
+            slice.str_at(&["metadata", "labels", "kubernetes.io/service-name"]) == Some(name)
+        });
+        own.filter_map(|slice| ready(&slice, wanted))
+            .next()
+            .ok_or_else(|| format!("no endpoints available for service {name:?}"))
+    }
+}
+
+fn parse(stored: &Arc<StoredObject>) -> Value {
+    Value::parse(stored.record.body()).unwrap_or_default()
+}
+
+/// An address of a slice that takes requests, and the number of a port by its name.
+fn ready(slice: &Value, port: &str) -> Option<(String, u16)> {
+    let mut ports = slice.array_at(&["ports"]).iter();
+    let port = ports.find(|own| own.str_at(&["name"]).unwrap_or_default() == port)?;
+    let port = u16::try_from(port.i64_at(&["port"])?).ok()?;
+    let mut endpoints = slice.array_at(&["endpoints"]).iter();
+    let takes =
+        |endpoint: &&Value| endpoint.at(&["conditions", "ready"]).and_then(Value::as_bool).unwrap_or(true);
+    let endpoint = endpoints.find(takes)?;
+    let address = endpoint.array_at(&["addresses"]).first()?.as_str()?;
+    Some((address.to_owned(), port))
+}
