@@ -75,7 +75,7 @@ impl Conformance {
             let path = report::write(&report::Run {
                 group: self.group,
                 release: KUBERNETES_VERSION,
-                date: quiet(Command::new("date").args(["-u", "+%Y-%m-%d"]))?.trim(),
+                date: &jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
                 commit: &commit()?,
                 build: if self.release { "release" } else { "debug" },
                 processes: self.processes,

@@ -17,6 +17,10 @@ use crate::step::quiet;
 
 /// A server that says nothing for so long will not start.
 const START_PATIENCE: Duration = Duration::from_secs(60);
+/// How often a kubelet says that its node is well.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// The node that nobody stands behind.
+const NODE: &str = "node-1";
 
 pub(crate) struct Server {
     program: PathBuf,
@@ -83,17 +87,40 @@ impl Server {
     fn node(&self, kubeconfig: &Path) -> anyhow::Result<()> {
         let room = serde_json::json!({"cpu": "64", "memory": "256Gi", "pods": "1000"});
         let node = serde_json::json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", "labels": {"kubernetes.io/hostname": "node-1"}},
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}},
             "status": {
                 "capacity": room, "allocatable": room,
                 "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
             },
         });
+        let lease = serde_json::json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": NODE, "namespace": "kube-node-lease"},
+            "spec": {"holderIdentity": NODE, "leaseDurationSeconds": 40, "renewTime": now()},
+        });
+        self.create(kubeconfig, &lease)?;
         self.create(kubeconfig, &node)?;
         // A new node is tainted until somebody has seen it well.
         let taints = r#"{"spec":{"taints":null}}"#;
-        quiet(self.kubectl(kubeconfig).args(["patch", "node", "node-1", "--type=merge", "--patch", taints]))?;
+        quiet(self.kubectl(kubeconfig).args(["patch", "node", NODE, "--type=merge", "--patch", taints]))?;
+        self.keep_well(kubeconfig);
         Ok(())
+    }
+
+    /// Says what a kubelet says, for as long as this process lives or until the plane is no longer there.
+    fn keep_well(&self, kubeconfig: &Path) {
+        let (program, kubeconfig) = (self.kubectl.clone(), kubeconfig.to_path_buf());
+        thread::spawn(move || {
+            while kubeconfig.exists() {
+                thread::sleep(HEARTBEAT);
+                let spec = serde_json::json!({"spec": {"renewTime": now()}}).to_string();
+                let mut patch = Command::new(&program);
+                patch.arg("--kubeconfig").arg(&kubeconfig).args(["--namespace", "kube-node-lease"]);
+                patch.args(["patch", "lease", NODE, "--type=merge", "--patch", &spec]);
+                // One that is not heard is no harm; the next will be.
+                quiet(&mut patch).ok();
+            }
+        });
     }
 
     fn create(&self, kubeconfig: &Path, object: &serde_json::Value) -> anyhow::Result<()> {
@@ -114,6 +141,11 @@ impl Drop for Server {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+/// The time as leases have it.
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 
 /// Waits until the server says where it is.
