@@ -19,7 +19,7 @@ use polder_store::{
 };
 
 use crate::context::{RequestContext, WriteOptions};
-use crate::decode::Document;
+use crate::decode::{Document, Duplicates};
 use crate::definition::Target;
 use crate::delete::DeleteOptions;
 use crate::registry::{Answered, ObjectAnswer, Registry};
@@ -201,7 +201,7 @@ impl Client for LocalClient {
                 }
                 _ => {}
             }
-            let document = Document { value: object, duplicates: Vec::new() };
+            let document = Document { value: object, duplicates: Duplicates::default() };
             let answer = self.registry.create(&context, &target, document, &self.options).await?;
             self.value(&context, &target, answer)
         })
@@ -210,7 +210,7 @@ impl Client for LocalClient {
     fn update<'a>(&'a self, at: &'a At, object: Value) -> Answer<'a, Value> {
         Box::pin(async move {
             let (context, target) = self.whole(at).await?;
-            let document = Document { value: object, duplicates: Vec::new() };
+            let document = Document { value: object, duplicates: Duplicates::default() };
             let answer = self.registry.update(&context, &target, document, &self.options).await?;
             self.value(&context, &target, answer)
         })
@@ -233,7 +233,7 @@ impl Client for LocalClient {
                     return self.value(&context, &target, answer);
                 }
             };
-            let document = Document { value, duplicates: Vec::new() };
+            let document = Document { value, duplicates: Duplicates::default() };
             let answer = self.registry.patch(&context, &target, kind, &document, &self.options).await?;
             self.value(&context, &target, answer)
         })

@@ -8,7 +8,7 @@ use polder_auth::UserInfo;
 use polder_auth::authz::Chain;
 use polder_model::{SmolStr, Value, json};
 use polder_registry::context::WriteOptions;
-use polder_registry::decode::Document;
+use polder_registry::decode::{Document, Duplicates};
 use polder_registry::delete::DeleteOptions;
 use polder_registry::list::ListOptions;
 use polder_registry::listing::Listing;
@@ -74,7 +74,7 @@ impl World {
     }
 
     async fn create(&self, value: Value) {
-        let document = Document { value, duplicates: Vec::new() };
+        let document = Document { value, duplicates: Duplicates::default() };
         let options = WriteOptions::default();
         self.registry.create(&self.context, &self.target, document, &options).await.unwrap();
     }

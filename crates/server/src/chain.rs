@@ -23,7 +23,7 @@ use crate::answer::{self, Answer};
 use crate::body::Held;
 use crate::duration::parse_duration;
 use crate::finish::Finish;
-use crate::handler::{Call, failure_style, is_long_running, verb};
+use crate::handler::{Call, api_verb, failure_style, is_long_running, verb};
 use crate::impersonate::impersonated;
 use crate::limits::Pass;
 use crate::route::{Request, Route, parse_query};
@@ -184,12 +184,7 @@ async fn authenticated(state: &State, peer: &Peer, headers: &HeaderMap) -> Resul
 
 /// What somebody who proved nothing is told, before anything is looked up or read.
 fn stranger(user: &UserInfo, route: &Route, method: &Method, query: &Query) -> Status {
-    let verb = verb(method, route, query).to_ascii_lowercase();
-    let verb = match verb.as_str() {
-        "post" => "create",
-        "put" => "update",
-        other => other,
-    };
+    let verb = api_verb(method, route, query);
     let path = route.path();
     let own = match route.request() {
         Request::Resource(path) => path,

@@ -32,6 +32,7 @@ mod table;
 mod transfer;
 mod turns;
 mod weight;
+mod yaml;
 
 pub mod chain;
 pub mod negotiate;

@@ -132,7 +132,9 @@ fn long_lists() {
                     &format!("{query}{}pretty=true", if query.is_empty() { "?" } else { "&" }),
                     false,
                 );
-                assert_eq!(pretty.json(), found, "{query}");
+                // The version of a list, and so its token, may change between two answers.
+                let items = |list: &Value| list["items"].clone();
+                assert_eq!(items(&pretty.json()), items(&found), "{query}");
                 let (text, start) =
                     (pretty.text(), "{\n  \"kind\": \"ConfigMapList\",\n  \"apiVersion\": \"v1\",\n");
                 assert!(text.starts_with(start), "{query}: {}", &text[..200]);

@@ -12,7 +12,7 @@ use polder_auth::authz::Chain;
 use polder_machinery::apply::Force;
 use polder_model::{SmolStr, Status, Value, json};
 use polder_registry::context::WriteOptions;
-use polder_registry::decode::Document;
+use polder_registry::decode::{Document, Duplicates};
 use polder_registry::delete::{DeleteAnswer, DeleteOptions};
 use polder_registry::list::ListOptions;
 use polder_registry::write::PatchKind;
@@ -156,7 +156,7 @@ impl Plane<'_> {
 
     pub(crate) async fn patch(&self, path: &str, kind: PatchKind, patch: Value) -> Result<Value, Status> {
         let target = self.target(path).await;
-        let patch = Document { value: patch, duplicates: Vec::new() };
+        let patch = Document { value: patch, duplicates: Duplicates::default() };
         let options = WriteOptions::default();
         let made = self.world.registry.patch(&self.context(), &target, kind, &patch, &options).await?;
         Ok(self.shown(&target, made.body))
@@ -216,7 +216,7 @@ pub(crate) fn document(target: &Target, mut value: Value) -> Document {
             value.set_at(&[key], text);
         }
     }
-    Document { value, duplicates: Vec::new() }
+    Document { value, duplicates: Duplicates::default() }
 }
 
 pub(crate) fn pairs(query: &[(&str, &str)]) -> Query {
