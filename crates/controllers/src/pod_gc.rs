@@ -88,6 +88,7 @@ impl PodGc {
                 return Ok(Next::After(Duration::from_secs(left.unsigned_abs())));
             }
         }
+        self.seen.forget(what);
         let mut pods = plane.list(&PODS, "").await?;
         pods.retain(|one| pod::node(one) == name && (is_gone || one.is_terminating()));
         let reason = is_gone.then_some("PodGC: node no longer exists");
@@ -98,17 +99,19 @@ impl PodGc {
     async fn pod(&self, plane: &InPlane, key: &str) -> Result<Next, Status> {
         let (namespace, name) = crate::workload::parts(key);
         let found = plane.get(&PODS, namespace, name).await?;
-        let Some(one) = found.filter(|one| one.is_terminating() && pod::node(one).is_empty()) else {
+        let what = (plane.plane.0, "pod", key);
+        let goes =
+            |one: &Arc<Value>| one.is_terminating() && pod::node(one).is_empty() && !pod::is_finished(one);
+        let Some(one) = found.filter(goes) else {
+            self.seen.forget(what);
             return Ok(Next::Done);
         };
-        if pod::is_finished(&one) {
-            return Ok(Next::Done);
-        }
         let now = plane.client.now();
-        let left = self.seen.first((plane.plane.0, "pod", one.uid()), now) + PERIOD_SECONDS - now;
+        let left = self.seen.first(what, now) + PERIOD_SECONDS - now;
         if left > 0 {
             return Ok(Next::After(Duration::from_secs(left.unsigned_abs())));
         }
+        self.seen.forget(what);
         remove(plane, &[one], None).await
     }
 

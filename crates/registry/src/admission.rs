@@ -574,7 +574,9 @@ impl World for Surroundings<'_> {
         let part = target.served().subresource(&target.subresource);
         let own_kind = part.is_none_or(|part| part.kind.kind == target.definition.kind);
         let shaped = match own_kind {
-            true => decode::shape(context, target, object, decode::Duplicates::default(), FieldValidation::Ignore),
+            true => {
+                decode::shape(context, target, object, decode::Duplicates::default(), FieldValidation::Ignore)
+            }
             false => decode::shape_part(context, target, object, FieldValidation::Ignore),
         };
         shaped.map_err(|problem| match problem {

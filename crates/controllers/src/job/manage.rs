@@ -57,7 +57,7 @@ pub(super) fn manage(job: &Value, facts: &Facts) -> Step {
             return Step::Wait(wait);
         }
     }
-    let lacking = lacking.min(batch::TURN_LEN_MAX);
+    let lacking = lacking.min(batch::copies_max(job));
     if !is_indexed(job) {
         let pod = pod_for(job, facts, None);
         return Step::Create(vec![pod; lacking]);

@@ -1,6 +1,7 @@
-//! How long to wait before something is tried again that keeps failing, and since when something has been seen. What
-//! is remembered is a table of fixed size; who comes to an occupied place takes it.
+//! How long to wait before something is tried again that keeps failing, and since when something has been seen. Failures
+//! are remembered in a table of fixed size; who comes to an occupied place takes it.
 
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use parking_lot::Mutex;
@@ -47,35 +48,28 @@ impl Backoff {
     }
 }
 
-/// When something was first seen.
+/// When something was first seen. Who asks says when it need not be known any longer.
 #[derive(Default)]
 pub(crate) struct Sightings {
-    /// Who is there, and since when.
-    places: Mutex<Vec<(u64, i64)>>,
+    since: Mutex<HashMap<u64, i64>>,
 }
+
+/// More sightings than this are kept only if they are young.
+const SIGHTINGS_MAX: usize = 1_000_000;
+const YOUNG_SECONDS: i64 = 600;
 
 impl Sightings {
     /// When something was first seen: now, if it is not known.
     pub(crate) fn first(&self, what: impl Hash, now: i64) -> i64 {
-        let owner = hash(what);
-        let mut places = self.places.lock();
-        if places.is_empty() {
-            places.resize(PLACES, (0, 0));
+        let mut since = self.since.lock();
+        if since.len() >= SIGHTINGS_MAX {
+            since.retain(|_, first| now.saturating_sub(*first) < YOUNG_SECONDS);
         }
-        let place = &mut places[usize::try_from(owner % PLACES as u64).unwrap_or_default()];
-        if place.0 != owner {
-            *place = (owner, now);
-        }
-        place.1
+        *since.entry(hash(what)).or_insert(now)
     }
 
     pub(crate) fn forget(&self, what: impl Hash) {
-        let owner = hash(what);
-        let mut places = self.places.lock();
-        let number = usize::try_from(owner % PLACES as u64).unwrap_or_default();
-        if let Some(place) = places.get_mut(number).filter(|place| place.0 == owner) {
-            *place = (0, 0);
-        }
+        self.since.lock().remove(&hash(what));
     }
 }
 
