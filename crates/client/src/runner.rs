@@ -167,7 +167,7 @@ impl Runner {
                 self.news.store(true, Ordering::Release);
             }
             seen += 1;
-            if seen % YIELD_EVERY == 0 {
+            if seen.is_multiple_of(YIELD_EVERY) {
                 tokio::task::yield_now().await;
             }
         }

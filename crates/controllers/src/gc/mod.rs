@@ -187,7 +187,7 @@ impl GarbageCollector {
             planes.values().map(|tended| tended.index.lock().len()).sum::<usize>()
         };
         // Counting is dear only when there are many planes, and then it is done rarely.
-        let crowded = planes.len() > PLANES_MAX || (now % 256 == 0 && len(&planes) > OBJECTS_MAX);
+        let crowded = planes.len() > PLANES_MAX || (now.is_multiple_of(256) && len(&planes) > OBJECTS_MAX);
         if crowded && planes.len() > 1 {
             let oldest = planes.iter().min_by_key(|(_, tended)| tended.used.load(Ordering::Relaxed));
             let oldest = oldest.map(|(plane, _)| *plane);
