@@ -133,6 +133,7 @@ mod tests {
         let version = |there: bool| there.then(|| Snapshot::from(Arc::new(json!({}))));
         let change = Change {
             revision,
+            resource_version: revision,
             plane: PlaneId(1),
             resource: NAMESPACES.group_resource(),
             namespace: "".into(),
