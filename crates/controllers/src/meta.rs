@@ -1,12 +1,20 @@
 //! What controllers ask of any object: its name, whether it goes away, who owns it. And of namespaces, whether they
 //! take new objects.
 
-use polder_client::InPlane;
 use polder_client::resource::NAMESPACES;
+use polder_client::{Change, InPlane};
 use polder_model::{Status, Value};
 
 pub(crate) fn is_deleting(object: &Value) -> bool {
     object.at(&["metadata", "deletionTimestamp"]).is_some_and(|timestamp| !timestamp.is_null())
+}
+
+/// Whether a change of namespaces is one that has just been made, or has just been found. Those every plane has from
+/// the start, and nobody can delete, begin with all they need: a new plane wakes nobody.
+pub(crate) fn is_new_namespace(change: &Change) -> bool {
+    let found = change.revision == 0;
+    let there_already = matches!(change.name.as_str(), "default" | "kube-system" | "kube-public");
+    change.old.is_none() && change.new.is_some() && (found || !there_already)
 }
 
 /// Whether a namespace is there and stays.
@@ -108,4 +116,41 @@ pub(crate) fn owned_by(api_version: &str, kind: &str, owner: &Value) -> Value {
         "apiVersion": api_version, "kind": kind, "name": (name(owner)), "uid": (uid(owner)),
         "controller": true, "blockOwnerDeletion": true,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use polder_client::Snapshot;
+    use polder_client::resource::NAMESPACES;
+    use polder_model::{PlaneId, json};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(revision: u64, name: &str, versions: (bool, bool), expected: bool) {
+        let version = |there: bool| there.then(|| Snapshot::from(Arc::new(json!({}))));
+        let change = Change {
+            revision,
+            resource_version: revision,
+            plane: PlaneId(1),
+            resource: NAMESPACES.group_resource(),
+            namespace: "".into(),
+            name: name.into(),
+            old: version(versions.0),
+            new: version(versions.1),
+        };
+        assert_eq!(is_new_namespace(&change), expected);
+    }
+
+    #[test]
+    fn a_new_plane_has_no_new_namespaces() {
+        check(7, "shop", (false, true), true);
+        check(7, "shop", (true, true), false);
+        check(7, "shop", (true, false), false);
+        check(7, "kube-system", (false, true), false);
+        check(7, "kube-node-lease", (false, true), true);
+        check(0, "kube-system", (false, true), true);
+    }
 }

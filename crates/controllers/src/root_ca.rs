@@ -41,7 +41,7 @@ impl Controller for RootCa {
             return;
         }
         if change.is(&NAMESPACES) {
-            if change.new.is_some() {
+            if meta::is_new_namespace(change) {
                 wake(change.name.clone());
             }
         } else if change.name == NAME {

@@ -24,7 +24,7 @@ impl Controller for ServiceAccount {
     /// Keys are names of namespaces.
     fn observe(&self, change: &Change, wake: Wake<'_>) {
         if change.is(&NAMESPACES) {
-            if change.new.is_some() {
+            if meta::is_new_namespace(change) {
                 wake(change.name.clone());
             }
         } else if change.name == NAME && change.new.is_none() {

@@ -14,9 +14,12 @@ use polder_model::{PlaneId, SmolStr, Status, Value, json};
 use crate::recorder::Recorder;
 use crate::{batch, meta, timestamp};
 
+/// Taints as they are written, and since when each has been seen.
+type Taints = Vec<(Value, i64)>;
+
 pub(crate) struct TaintEviction {
-    /// Nodes with such taints: each as it is written, and since when it has been seen.
-    nodes: Mutex<HashMap<(PlaneId, SmolStr), Vec<(Value, i64)>>>,
+    /// Nodes with such taints.
+    nodes: Mutex<HashMap<(PlaneId, SmolStr), Taints>>,
     recorder: Recorder,
 }
 
@@ -105,11 +108,11 @@ impl Controller for TaintEviction {
 
 impl TaintEviction {
     /// Notes a node's taints; returns since when each has been seen.
-    fn remember(&self, node: (PlaneId, SmolStr), taints: Vec<Value>, now: i64) -> Vec<(Value, i64)> {
+    fn remember(&self, node: (PlaneId, SmolStr), taints: Vec<Value>, now: i64) -> Taints {
         let mut nodes = self.nodes.lock();
         if taints.is_empty() {
             nodes.remove(&node);
-            return Vec::new();
+            return Taints::new();
         }
         let known = nodes.entry(node).or_default();
         let since = |taint: &Value| {
@@ -117,8 +120,7 @@ impl TaintEviction {
             let seen = known.iter().find(|(known, _)| known == taint).map(|(_, since)| *since);
             told.or(seen).unwrap_or(now)
         };
-        let taints: Vec<(Value, i64)> =
-            taints.into_iter().map(|taint| (taint.clone(), since(&taint))).collect();
+        let taints: Taints = taints.into_iter().map(|taint| (taint.clone(), since(&taint))).collect();
         known.clone_from(&taints);
         taints
     }

@@ -8,7 +8,7 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
 
 fn slices(plane: &Client, service: &str) -> Vec<Value> {
     let path = format!("{SLICES}?labelSelector=kubernetes.io%2Fservice-name%3D{service}");
-    plane.get(&path).expect(200).json()["items"].as_array().unwrap().clone()
+    plane.get(&path).expect(200).json()["items"].as_array().cloned().unwrap_or_default()
 }
 
 fn web(selector: Value) -> Value {

@@ -75,7 +75,7 @@ impl Serve {
             tracing::warn!("{} has certificates but no store: a new one is made", self.data_dir.display());
         }
         let pki = Pki::open(&self.data_dir.join("pki"), &hosts(&configuration, &url, &server))?;
-        let site = bootstrap::Site { ca: pki.ca().into(), address: Some(address) };
+        let site = bootstrap::Site { ca: pki.ca().into(), address: Some(advertised(self.listen, &url)) };
         let store = self.open_store(&configuration, &site)?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
         let text = pki.admin_kubeconfig(&url)?;
@@ -185,6 +185,24 @@ fn log_filter(text: &str) -> anyhow::Result<EnvFilter> {
     text.parse().with_context(|| format!("POLDER_LOG: {text:?} is no filter: write {levels}, or PART=LEVEL"))
 }
 
+/// The address that planes tell of the API: that of the URL if it has one, or else the one to listen on. It does not
+/// depend on which free port was taken, so that a restart finds the layer of objects it made.
+fn advertised(listen: SocketAddr, url: &str) -> SocketAddr {
+    let authority = url.trim_start_matches("https://").split('/').next().unwrap_or_default();
+    let told = authority.parse().ok().or_else(|| {
+        let ip = authority.trim_matches(['[', ']']).parse().ok()?;
+        Some(SocketAddr::new(ip, 443))
+    });
+    let mut address = told.filter(|_| listen.port() != 0).unwrap_or(listen);
+    if address.ip().is_unspecified() {
+        address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+    }
+    if address.port() == 0 {
+        address.set_port(6443);
+    }
+    address
+}
+
 /// Names and addresses the serving certificate is good for.
 fn hosts(configuration: &Configuration, url: &str, server: &Server) -> Vec<String> {
     let mut hosts: Vec<String> = [
@@ -262,5 +280,19 @@ mod tests {
             let said = format!("{:#}", log_filter(text).unwrap_err());
             assert!(said.starts_with("POLDER_LOG: ") && said.contains("warn, info"), "{said}");
         }
+    }
+
+    #[track_caller]
+    fn check_advertised(listen: &str, url: &str, expected: &str) {
+        assert_eq!(advertised(listen.parse().unwrap(), url).to_string(), expected);
+    }
+
+    #[test]
+    fn planes_are_told_an_address_that_stays() {
+        check_advertised("127.0.0.1:0", "https://127.0.0.1:45123", "127.0.0.1:6443");
+        check_advertised("127.0.0.1:7443", "https://127.0.0.1:7443", "127.0.0.1:7443");
+        check_advertised("0.0.0.0:6443", "https://192.0.2.1", "192.0.2.1:443");
+        check_advertised("0.0.0.0:6443", "https://[2001:db8::1]:8443/x", "[2001:db8::1]:8443");
+        check_advertised("0.0.0.0:6443", "https://api.example.com", "127.0.0.1:6443");
     }
 }

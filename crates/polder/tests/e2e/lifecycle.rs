@@ -144,13 +144,14 @@ fn a_damaged_store() {
 fn damage_found_later() {
     let polder = Polder::start();
     let acme = polder.plane("acme");
-    acme.post(MAPS, &json!({"metadata": {"name": "whole"}})).expect(201);
     // Text that does not compress takes pages of its own. Each begins with the number of the next.
     let noise: String =
         (0u64..40_000).map(|index| format!("{:x}", index.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
     let large = json!({"metadata": {"name": "large"}, "data": {"noise": noise}});
     acme.post(MAPS, &large).expect(201);
     let address = polder.admin.address.to_string();
+    // The last: controllers read again what was written last.
+    acme.post(MAPS, &json!({"metadata": {"name": "whole"}})).expect(201);
     let (_, directory) = polder.stop();
     let file = directory.path().join("data/store/store.db");
     let mut bytes = fs::read(&file).unwrap();
