@@ -7,6 +7,7 @@ mod default_toleration_seconds;
 mod limit_ranger;
 mod owner_references;
 mod pod_security;
+mod pod_topology;
 mod priority;
 mod resize;
 mod resource_quota;
@@ -49,7 +50,7 @@ pub static ALL: &[Place] = &[
     Missing("ClusterTrustBundleAttest"),
     On(&certificates::CertificateSubjectRestriction),
     On(&default_ingress_class::DefaultIngressClass),
-    Missing("PodTopologyLabels"),
+    On(&pod_topology::PodTopologyLabels),
     Missing("NodeDeclaredFeatureValidator"),
     // Off by default in Kubernetes 1.35, and its kinds are not served.
     Missing("MutatingAdmissionPolicy"),
@@ -109,7 +110,7 @@ mod tests {
             "",
             "pods",
             true,
-            "[LimitRanger, ServiceAccount, PodSecurity, Priority, DefaultTolerationSeconds, RuntimeClass, ResourceQuota]",
+            "[LimitRanger, ServiceAccount, PodSecurity, Priority, DefaultTolerationSeconds, RuntimeClass, PodTopologyLabels, ResourceQuota]",
         );
         check(
             "",
