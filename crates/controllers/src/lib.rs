@@ -17,6 +17,7 @@ mod node_lifecycle;
 mod protection;
 mod recorder;
 mod resource_claim;
+mod resource_quota;
 mod root_ca;
 mod service_account;
 mod simulation;
@@ -27,8 +28,12 @@ mod volume_binder;
 mod workload;
 
 mod adoption;
+mod cronjob;
 mod daemonset;
 mod deployment;
+mod job;
+mod job_ttl;
+mod pod_gc;
 mod replicaset;
 mod statefulset;
 
@@ -58,6 +63,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(protection::Protection::Classes),
         Box::new(token_secrets::TokenSecrets::new(options.root_ca.clone())),
         Box::new(resource_claim::ResourceClaim::new()),
+        Box::new(resource_quota::ResourceQuota),
         Box::new(volume_binder::VolumeBinder::new()),
         Box::new(ephemeral_volume::EphemeralVolume::new()),
         Box::new(certificate_cleaner::CertificateCleaner),
@@ -69,6 +75,10 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(deployment::Deployments::new()),
         Box::new(daemonset::DaemonSets::new()),
         Box::new(statefulset::StatefulSets::new()),
+        Box::new(job::Jobs::new()),
+        Box::new(cronjob::CronJobs::new()),
+        Box::new(job_ttl::JobTtl),
+        Box::new(pod_gc::PodGc::default()),
         Box::new(simulation::Nodes),
         Box::new(simulation::Scheduler),
         Box::new(simulation::Kubelet),

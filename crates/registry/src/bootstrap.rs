@@ -35,6 +35,17 @@ pub struct Site {
     pub address: Option<SocketAddr>,
 }
 
+/// Whether an object tells of the server a plane is on: one that comes from another server stays as it is here.
+pub(crate) fn is_of_site(resource: &GroupResource, name: &ObjectName) -> bool {
+    match (resource.group.as_str(), resource.resource.as_str()) {
+        ("", "configmaps") => name.name == ROOT_CA && NAMESPACES.contains(&name.namespace.as_str()),
+        ("", "endpoints") | ("discovery.k8s.io", "endpointslices") => {
+            (name.namespace.as_str(), name.name.as_str()) == ("default", "kubernetes")
+        }
+        _ => false,
+    }
+}
+
 /// An object and where it goes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BootstrapObject {

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use polder_auth::authn::Authenticators;
 use polder_auth::authz::{self, Attributes, Chain, Decision};
 use polder_model::{GroupResource, GroupVersion, PlaneId, Status, Value};
 use polder_store::{Key, ObjectName, Plane, ResourceId, Store, StoredObject};
@@ -29,6 +30,8 @@ pub struct RegistryOptions {
     pub default_limits: polder_store::Limits,
     /// Seconds since 1970.
     pub clock: fn() -> i64,
+    /// Who people are.
+    pub authenticators: Arc<Authenticators>,
 }
 
 pub struct Registry {

@@ -29,7 +29,7 @@ use crate::present::Presenter;
 use crate::route::{Request, ResourcePath, Route};
 use crate::stream;
 use crate::table::IncludeObject;
-use crate::weight::{TEXT_WEIGHT, Turn, message_bytes, parsed_bytes};
+use crate::weight::{TEXT_WEIGHT, message_bytes, parsed_bytes};
 use crate::{State, discovery, openapi, protobuf, yaml};
 
 const JSON: &str = "application/json";
@@ -53,8 +53,6 @@ pub(crate) struct Call {
     pub(crate) body: Option<hyper::body::Incoming>,
     /// What the body, and what is made of it, takes up.
     pub(crate) body_room: Option<Room>,
-    /// Among what is heavy, if it is.
-    pub(crate) turn: Option<Turn>,
     /// The place this request holds.
     pub(crate) pass: Option<Pass>,
     /// When an ordinary request must have been answered.
@@ -485,7 +483,7 @@ impl Call {
         let list = ListOptions::from_query(&self.query, &target)?;
         let options = self.delete_options(&target).await?;
         // The list of what was deleted takes as long as the client does.
-        self.turn = None;
+        self.context.set_pace(None);
         let registry = &self.state.registry;
         let (objects, resource_version) =
             registry.delete_collection(&self.context, &target, &list, &options).await?;
@@ -554,7 +552,10 @@ impl Call {
         }
         // What the body is parsed into is there until the request has been answered.
         self.body_room = room;
-        self.turn = Some(self.state.heavy.enter(weight).await);
+        if let Some(turn) = self.state.heavy.enter(self.context.plane.id, weight).await {
+            // Held as long as the context is.
+            self.context.set_pace(Some(Arc::new(turn)));
+        }
         Ok(bytes)
     }
 

@@ -210,7 +210,13 @@ impl WatchStream {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
-                return Ok(Some(serde_json::from_slice(&line)?));
+                let event: Value = serde_json::from_slice(&line)?;
+                // In every namespace: tests are about what they made.
+                let name = event.pointer("/object/metadata/name").and_then(Value::as_str);
+                if name == Some("kube-root-ca.crt") {
+                    continue;
+                }
+                return Ok(Some(event));
             }
             match self.connection.chunk()? {
                 Some(piece) => self.rest.extend(piece),

@@ -101,7 +101,7 @@ impl Counted<'_> {
 }
 
 /// The resource that a line counts, if its number is all that is counted.
-pub(super) fn plainly_counted(line: &str) -> Option<GroupResource> {
+pub fn plainly_counted(line: &str) -> Option<GroupResource> {
     let (resource, group) = match line.strip_prefix("count/") {
         Some(counted) => counted.split_once('.').unwrap_or((counted, "")),
         None => (*OLD_NAMES.iter().find(|name| **name == line)?, ""),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use polder_test_support::http2::Http2;
 use polder_test_support::{Client, Value, json};
 
-use crate::process::{MAPS, PLANES, Polder};
+use crate::process::{MAPS, OWN, PLANES, Polder};
 
 fn secret(name: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"mine": (name)}})
@@ -204,7 +204,7 @@ fn a_name_used_again() {
     let polder = Polder::start();
     let old = polder.plane("acme");
     old.post(MAPS, &secret("of-old")).expect(201);
-    let mut watch = old.watch(&format!("{MAPS}?watch=true"));
+    let mut watch = old.watch(&format!("{MAPS}?watch=true&{OWN}"));
     assert_eq!(watch.next_name(), "ADDED of-old");
     polder.admin.delete(&format!("{PLANES}/acme")).expect(200);
     old.get(MAPS).expect(404);

@@ -2,7 +2,7 @@
 
 use polder_test_support::{Client, Value, json};
 
-use crate::process::{MAPS, Polder};
+use crate::process::{MAPS, OWN, Polder};
 
 fn named(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}})
@@ -218,7 +218,7 @@ fn finalizers() {
     let mut object = named("a");
     object["metadata"]["finalizers"] = json!(["example.com/one", "example.com/two"]);
     acme.post(MAPS, &object).expect(201);
-    let mut watch = acme.watch(&format!("{MAPS}?watch=true"));
+    let mut watch = acme.watch(&format!("{MAPS}?watch=true&{OWN}"));
     assert_eq!(watch.next_name(), "ADDED a");
     let dying = acme.delete(&path).expect(200).json();
     assert!(dying["metadata"]["deletionTimestamp"].is_string());
@@ -350,16 +350,15 @@ fn pods_are_bound_and_evicted() {
     acme.post(budgets, &budget).expect(201);
     let evict = |suffix: &str, body: &Value| acme.post(&format!("{path}/eviction{suffix}"), body);
     let eviction = json!({"metadata": {"name": "p"}});
-    let waiting = evict("", &eviction).expect(429);
-    assert_eq!(waiting.header("retry-after"), Some("10"), "nobody has looked at the budget yet");
-    let observed = |allowed: u64| {
-        let status = json!({
-            "observedGeneration": 1, "desiredHealthy": 1, "currentHealthy": (allowed + 1),
-            "disruptionsAllowed": allowed, "expectedPods": 2,
-        });
-        acme.patch(&format!("{budgets}/b/status"), "merge", &json!({"status": status})).expect(200);
+    // Until the budget has been counted.
+    let counted = |healthy: u64| {
+        let started = std::time::Instant::now();
+        while acme.get(&format!("{budgets}/b")).json()["status"]["currentHealthy"] != healthy {
+            assert!(started.elapsed().as_secs() < 30, "the budget is not counted");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
     };
-    observed(0);
+    counted(1);
     let refused = evict("", &eviction).expect(429).json();
     assert_eq!(refused["reason"], "TooManyRequests");
     assert_eq!(
@@ -369,7 +368,12 @@ fn pods_are_bound_and_evicted() {
             "message": "The disruption budget b needs 1 healthy pods and has 1 currently",
         })
     );
-    observed(1);
+    let mut second = pod.clone();
+    second["metadata"]["name"] = json!("second");
+    second["spec"]["nodeName"] = json!("n1");
+    acme.post(pods, &second).expect(201);
+    acme.patch(&format!("{pods}/second/status"), "merge", &status).expect(200);
+    counted(2);
     evict("", &json!({"metadata": {"name": "q"}})).expect(400);
     evict("", &json!({"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"uid": "x"}}}))
         .expect(409);

@@ -17,6 +17,7 @@ fn registry() -> Registry {
         base_url: "https://x".into(),
         default_limits: Limits::default(),
         clock: || 1_800_000_000,
+        authenticators: std::sync::Arc::default(),
     };
     Registry::new(store.unwrap(), Chain::default(), options)
 }

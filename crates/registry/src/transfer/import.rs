@@ -10,6 +10,7 @@ use polder_store::{
 };
 use sha2::{Digest as _, Sha256};
 
+use crate::bootstrap;
 use crate::context::{RequestContext, WriteOptions};
 use crate::custom;
 use crate::definition::{ResourceDefinition, Target};
@@ -282,7 +283,12 @@ impl Import {
         let record = definition.to_stored("", &value);
         self.registry.check_size(&self.inside, &target, &record)?;
         let (resource, name) = (definition.resource_id, ObjectName::new(namespace, name));
-        let expect = match self.base.remove(&(resource, name.clone())) {
+        let own = self.base.remove(&(resource, name.clone()));
+        if own.is_some() && bootstrap::is_of_site(&definition.group_resource(), &name) {
+            self.objects += 1;
+            return Ok(());
+        }
+        let expect = match own {
             Some(revision) => Expect::At(revision),
             None => Expect::Absent,
         };

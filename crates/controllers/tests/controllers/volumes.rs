@@ -1,9 +1,7 @@
 //! Claims and volumes: they find each other, and stay while they are used.
 
-mod world;
-
+use crate::world::{eventually, namespace, pod};
 use polder_test_support::{Client, TestServer, Value, json};
-use world::{eventually, namespace, pod};
 
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 const CLAIMS: &str = "/api/v1/namespaces/shop/persistentvolumeclaims";

@@ -1,9 +1,7 @@
 //! Nodes and what becomes of their pods.
 
-mod world;
-
+use crate::world::{eventually, namespace, pod};
 use polder_test_support::{TestServer, json};
-use world::{eventually, namespace, pod};
 
 #[test]
 fn taints_follow_conditions_and_pods_follow_taints() {
@@ -20,7 +18,8 @@ fn taints_follow_conditions_and_pods_follow_taints() {
     patient["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
     plane.post(pods, &patient).expect(201);
     let mut plain = pod("plain", "node-1");
-    plain["spec"]["tolerations"] = json!([{"key": "other", "operator": "Exists"}]);
+    let briefly = json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0});
+    plain["spec"]["tolerations"] = json!([briefly]);
     plane.post(pods, &plain).expect(201);
 
     plane.patch(&format!("{node}/status"), "merge", &ready("False")).expect(200);
@@ -34,7 +33,7 @@ fn taints_follow_conditions_and_pods_follow_taints() {
         };
         has("NoExecute") && has("NoSchedule")
     });
-    eventually("who does not tolerate that goes", || {
+    eventually("who does not tolerate that for long goes", || {
         let pod = plane.get(&format!("{pods}/plain")).json();
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let told = conditions.iter().any(|condition| condition["reason"] == "DeletionByTaintManager");

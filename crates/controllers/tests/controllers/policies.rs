@@ -1,9 +1,7 @@
 //! Budgets and roles: what is written for those who decide.
 
-mod world;
-
+use crate::world::{eventually, make_ready, namespace, pod};
 use polder_test_support::{TestServer, json};
-use world::{eventually, make_ready, namespace, pod};
 
 #[test]
 fn budgets_tell_how_many_may_go() {
@@ -61,4 +59,36 @@ fn roles_gather_rules() {
     for name in ["view", "edit", "admin"] {
         eventually(name, || !gathers(name));
     }
+}
+
+#[test]
+fn quotas_are_counted() {
+    let server = TestServer::start();
+    let plane = server.plane("acme");
+    namespace(&plane, "shop");
+    let maps = "/api/v1/namespaces/shop/configmaps";
+    let path = format!("{maps}/kube-root-ca.crt");
+    eventually("it is there", || plane.get(&path).code == 200);
+    plane.post(maps, &json!({"metadata": {"name": "a"}})).expect(201);
+    plane.post("/api/v1/namespaces/shop/pods", &pod("p", "")).expect(201);
+    let quotas = "/api/v1/namespaces/shop/resourcequotas";
+    let hard =
+        json!({"configmaps": "10", "pods": "5", "count/deployments.apps": "1", "count/x.example.com": "1"});
+    plane.post(quotas, &json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).expect(201);
+    let status = || plane.get(&format!("{quotas}/q")).json()["status"].clone();
+    let used =
+        json!({"configmaps": "2", "pods": "1", "count/deployments.apps": "0", "count/x.example.com": "0"});
+    eventually("what is there is counted", || status()["used"] == used && status()["hard"] == hard);
+
+    let wrong = json!({"status": {"hard": {"configmaps": "99"}}});
+    plane.patch(&format!("{quotas}/q/status"), "merge", &wrong).expect(200);
+    eventually("a wrong status is set right", || status()["used"] == used && status()["hard"] == hard);
+
+    let more = json!({"spec": {"hard": {"configmaps": "20", "secrets": "3"}}});
+    plane.patch(&format!("{quotas}/q"), "merge", &more).expect(200);
+    eventually("another line is counted", || {
+        status()["hard"]["configmaps"] == "20" && status()["used"]["secrets"] == "0"
+    });
+    plane.delete(&format!("{maps}/a")).expect(200);
+    eventually("what goes is not counted", || status()["used"]["configmaps"] == "1");
 }
