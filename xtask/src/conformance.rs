@@ -62,7 +62,7 @@ impl Conformance {
         }
         let programs = step("fetch upstream's tests", programs)?;
         let program = step("build the server", || self.build())?;
-        let started = Instant::now();
+        let (started, commit) = (Instant::now(), commit()?);
         let outcomes = step("tests", || self.tests(&program, &programs, &tests))?;
         let mut failed = 0;
         for (plane, outcomes) in &outcomes {
@@ -76,7 +76,7 @@ impl Conformance {
                 group: self.group,
                 release: KUBERNETES_VERSION,
                 date: &jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
-                commit: &commit()?,
+                commit: &commit,
                 build: if self.release { "release" } else { "debug" },
                 processes: self.processes,
                 seconds: started.elapsed().as_secs(),
