@@ -40,8 +40,7 @@ pub static ALL: &[Place] = &[
     On(&priority::Priority),
     On(&default_toleration_seconds::DefaultTolerationSeconds),
     On(&default_storage_class::DefaultStorageClass),
-    // To be turned on with the controllers that take its finalizers away: without them no claim could be deleted.
-    Off(&storage_protection::StorageObjectInUseProtection),
+    On(&storage_protection::StorageObjectInUseProtection),
     Off(&owner_references::OwnerReferencesPermissionEnforcement),
     On(&resize::PersistentVolumeClaimResize),
     On(&runtime_class::RuntimeClass),
