@@ -245,7 +245,8 @@ impl Poster {
         let mut stream = None;
         for address in addresses {
             if !trusted && !self.egress.permits(address.ip()) {
-                problem = format!("dial tcp {address}: this server does not connect to {}", address.ip());
+                // Where a name leads is not told: it may be known only here.
+                problem = format!("dial tcp: this server does not connect to {dial_host}");
                 continue;
             }
             match TcpStream::connect(address).await {

@@ -14,6 +14,7 @@ use polder_machinery::schema::rules::object_shape;
 use polder_model::{GroupResource, GroupVersion, GroupVersionKind, PlaneId, SmolStr, Status, Value, json};
 use polder_store::{ListQuery, Plane, StoredObject};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
 
 use crate::catalog::Catalog;
 use crate::context::RequestContext;
@@ -61,7 +62,12 @@ pub(crate) struct Rulebooks {
     bytes: AtomicUsize,
     policies: Mutex<Interned<[u8; 32], Policy>>,
     empty: Arc<Rulebook>,
+    /// Places of those who read long rules.
+    builders: Semaphore,
 }
+
+/// Planes whose rules are read at a time.
+const BUILDERS: usize = 4;
 
 impl Default for Rulebooks {
     fn default() -> Rulebooks {
@@ -72,6 +78,7 @@ impl Default for Rulebooks {
             bytes: AtomicUsize::new(0),
             policies: Mutex::new(Interned::new(POLICIES_BYTES_MAX)),
             empty: Arc::default(),
+            builders: Semaphore::new(BUILDERS),
         }
     }
 }
@@ -199,6 +206,11 @@ impl Registry {
         if let Some(rules) = self.rulebooks.known(plane.id) {
             return Ok(rules);
         }
+        // Whoever comes while they are read waits for what is being made.
+        let _turn = self.rule_turns.take(plane.id).await;
+        if let Some(rules) = self.rulebooks.known(plane.id) {
+            return Ok(rules);
+        }
         let epoch = self.rulebooks.epoch(plane.id).load(Ordering::Acquire);
         let at = Some(self.store.current());
         let list = async |group: &'static str, plural: &'static str, limit: usize| {
@@ -216,7 +228,9 @@ impl Registry {
             self.rulebooks.empty.clone()
         } else {
             let rulebooks = self.rulebooks.clone();
-            let built = tokio::task::spawn_blocking(move || rulebooks.build(all)).await;
+            let _place = rulebooks.builders.acquire().await;
+            let own = rulebooks.clone();
+            let built = tokio::task::spawn_blocking(move || own.build(all)).await;
             built.map_err(|_| Status::internal("the rules of the plane cannot be read"))?
         };
         let quotas = !list("", QUOTAS, 1).await?.is_empty();

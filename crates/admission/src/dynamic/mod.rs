@@ -13,6 +13,7 @@ mod request;
 mod running;
 mod webhook;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use polder_model::SmolStr;
@@ -52,12 +53,14 @@ pub(crate) struct BoundPolicy {
 
 impl Rulebook {
     /// Policies that nothing binds, and bindings of policies that are not there, say nothing.
-    pub fn new(policies: Vec<(SmolStr, Arc<Policy>)>, mut bindings: Vec<Binding>) -> Rulebook {
+    pub fn new(policies: Vec<(SmolStr, Arc<Policy>)>, bindings: Vec<Binding>) -> Rulebook {
+        let mut by_policy: HashMap<SmolStr, Vec<Binding>> = HashMap::new();
+        for binding in bindings {
+            by_policy.entry(binding.policy.clone()).or_default().push(binding);
+        }
         let bound = policies.into_iter().filter_map(|(name, policy)| {
-            let (own, others) = bindings.drain(..).partition(|binding| binding.policy == name);
-            bindings = others;
-            let bindings: Vec<Binding> = own;
-            (!bindings.is_empty()).then_some(BoundPolicy { name, policy, bindings })
+            let bindings = by_policy.remove(&name)?;
+            Some(BoundPolicy { name, policy, bindings })
         });
         Rulebook { policies: bound.collect(), ..Rulebook::default() }
     }

@@ -34,7 +34,9 @@ impl Plugin for ValidatingAdmissionPolicy {
     }
 
     fn interest(&self, kind: Kind<'_>) -> Interest {
-        super::by_rules(Interest::validate(Operations::ALL), kind)
+        // Questions are asked of nobody but whom they are for.
+        let is_question = matches!(kind.group, "authentication.k8s.io" | "authorization.k8s.io");
+        super::by_rules(Interest::validate(Operations::ALL), kind).when(!is_question)
     }
 
     fn is_dynamic(&self) -> bool {

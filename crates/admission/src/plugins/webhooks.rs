@@ -170,7 +170,7 @@ async fn change(
 
 /// A webhook on its way to a verdict.
 type Asking<'a> =
-    Pin<Box<dyn Future<Output = (usize, &'a Arc<Webhook>, Result<Accepted, Failure>)> + Send + 'a>>;
+    Pin<Box<dyn Future<Output = (&'a Arc<Webhook>, Option<Result<Accepted, Failure>>)> + Send + 'a>>;
 
 async fn judge(
     request: &Attributes<'_>,
@@ -180,16 +180,18 @@ async fn judge(
 ) -> Result<(), Status> {
     let namespace = super::namespace_of(request, world).await?;
     let around = Surroundings { object, namespace: namespace.as_ref() };
-    let mut asked: Vec<Asking<'_>> = Vec::new();
-    for webhook in &request.rules.validating {
-        if let Some(called) = Called::of(webhook, request, &around, world).await? {
-            asked.push(Box::pin(called.judged(asked.len(), request, world)));
-        }
+    // What each of them is shown is made when it is asked.
+    let mut asking: Vec<Asking<'_>> = Vec::new();
+    for (number, webhook) in request.rules.validating.iter().enumerate() {
+        asking.push(Box::pin(judged(number, webhook, request, &around, world)));
     }
     // They end in their order, so that the first refusal is the same each time.
-    let mut answers = stream::iter(asked).buffered(JUDGES_MAX);
-    let mut refused = None;
-    while let Some((index, webhook, outcome)) = answers.next().await {
+    let mut answers = stream::iter(asking).buffered(JUDGES_MAX);
+    let (mut refused, mut asked) = (None, 0);
+    while let Some((webhook, outcome)) = answers.next().await {
+        let Some(outcome) = outcome else { continue };
+        let index = asked;
+        asked += 1;
         let failure = match outcome {
             Ok(accepted) => {
                 tell(webhook, &accepted, notes);
@@ -205,6 +207,22 @@ async fn judge(
         refused = refused.or(failure.map(|failure| failure.status(webhook)));
     }
     refused.map_or(Ok(()), Err)
+}
+
+/// Asks a webhook, if the request is any of its business.
+async fn judged<'a>(
+    number: usize,
+    webhook: &'a Arc<Webhook>,
+    request: &'a Attributes<'a>,
+    around: &'a Surroundings<'a>,
+    world: &'a dyn World,
+) -> (&'a Arc<Webhook>, Option<Result<Accepted, Failure>>) {
+    let outcome = match Called::of(webhook, request, around, world).await {
+        Ok(Some(called)) => Some(called.ask(request, world, false, request.seed ^ (number as u64 + 1)).await),
+        Ok(None) => None,
+        Err(status) => Some(Err(Failure::Refused(status))),
+    };
+    (webhook, outcome)
 }
 
 fn tell(webhook: &Webhook, accepted: &Accepted, notes: &mut Notes) {
@@ -322,16 +340,6 @@ impl<'a> Called<'a> {
         world.aside(Box::new(work)).await?;
         let matched = slot.lock().take();
         matched.ok_or_else(|| Status::internal("match conditions could not be run"))
-    }
-
-    async fn judged(
-        self,
-        index: usize,
-        request: &Attributes<'_>,
-        world: &dyn World,
-    ) -> (usize, &'a Arc<Webhook>, Result<Accepted, Failure>) {
-        let outcome = self.ask(request, world, false, request.seed ^ (index as u64 + 1)).await;
-        (index, self.webhook, outcome)
     }
 
     async fn ask(

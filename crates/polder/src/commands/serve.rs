@@ -56,10 +56,13 @@ impl Serve {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         // Under load, look for new requests often: a turn is short, and a quiet plane's request should not wait for many.
         let runtime = runtime.enable_all().event_interval(8).build()?;
-        runtime.block_on(self.serve(started))
+        // Controllers have threads of their own: whatever they compute, requests are answered.
+        let beside =
+            tokio::runtime::Builder::new_multi_thread().thread_name("controllers").enable_all().build()?;
+        runtime.block_on(self.serve(started, beside.handle()))
     }
 
-    async fn serve(self, started: Instant) -> anyhow::Result<()> {
+    async fn serve(self, started: Instant, beside: &tokio::runtime::Handle) -> anyhow::Result<()> {
         let configuration = match &self.config {
             Some(path) => Configuration::read(path)?,
             None => Configuration::default(),
@@ -107,7 +110,8 @@ impl Serve {
         let client = Arc::new(LocalClient::new(registry.clone()));
         let controllers = polder_controllers::Options { root_ca: site.ca };
         let runner = Arc::new(Runner::new(client, polder_controllers::all(&controllers)));
-        let controllers = registry.tasks.spawn(runner.run(registry.tasks.clone(), stop.clone()));
+        let running_controllers = runner.run(registry.tasks.clone(), stop.clone());
+        let controllers = registry.tasks.spawn_on(running_controllers, beside);
         let domains = configuration.base_domains.iter().map(SmolStr::new);
         let domains = std::iter::once(SmolStr::new_static("localhost")).chain(domains).collect();
         let delay = Duration::from_secs(configuration.shutdown_delay_seconds);
@@ -132,7 +136,12 @@ impl Serve {
             tracing::info!("stopping");
             stop.cancel();
         };
-        let (outcome, (), _) = tokio::join!(running, signalled, controllers);
+        let controllers = async {
+            if let Err(error) = controllers.await {
+                tracing::error!(%error, "controllers have ended: restart the server");
+            }
+        };
+        let (outcome, (), ()) = tokio::join!(running, signalled, controllers);
         store.close();
         tracing::info!("stopped");
         outcome?;
