@@ -4,7 +4,7 @@ use std::net::ToSocketAddrs as _;
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
@@ -23,6 +23,8 @@ pub(crate) struct Connection {
     authorization: Option<HeaderValue>,
 }
 
+const JSON: &str = "application/json";
+
 /// What to send; built before the clock runs.
 #[derive(Clone)]
 pub(crate) struct Call {
@@ -30,6 +32,7 @@ pub(crate) struct Call {
     /// Path and query, from the root of the server.
     pub(crate) path: String,
     pub(crate) content_type: &'static str,
+    pub(crate) accept: &'static str,
     pub(crate) body: Bytes,
 }
 
@@ -55,8 +58,14 @@ impl Call {
         Call { content_type: "application/merge-patch+json", ..call }
     }
 
+    /// A server-side apply.
+    pub(crate) fn apply(path: impl Into<String>, body: impl Into<Bytes>) -> Call {
+        let call = Call::new(Method::PATCH, format!("{}?fieldManager=bench", path.into()), body.into());
+        Call { content_type: "application/apply-patch+yaml", ..call }
+    }
+
     fn new(method: Method, path: impl Into<String>, body: Bytes) -> Call {
-        Call { method, path: path.into(), content_type: "application/json", body }
+        Call { method, path: path.into(), content_type: JSON, accept: JSON, body }
     }
 }
 
@@ -85,7 +94,7 @@ impl Connection {
     /// Sends a call and hands back the answer's head with a body still to be read.
     pub(crate) async fn start(&mut self, call: Call) -> anyhow::Result<Response<Incoming>> {
         let mut request = Request::builder().method(call.method).uri(format!("{}{}", self.base, call.path));
-        request = request.header(http::header::ACCEPT, "application/json");
+        request = request.header(http::header::ACCEPT, call.accept);
         if !call.body.is_empty() {
             request = request.header(http::header::CONTENT_TYPE, call.content_type);
         }
@@ -112,6 +121,17 @@ impl Connection {
             len += frame?.data_ref().map_or(0, Bytes::len);
         }
         Ok(len)
+    }
+
+    /// Whether what a call asks for is there.
+    pub(crate) async fn finds(&mut self, call: Call) -> anyhow::Result<bool> {
+        let what = format!("{} {}", call.method, call.path);
+        let answer = self.start(call).await?;
+        let status = answer.status();
+        let text = answer.into_body().collect().await?.to_bytes();
+        let is_known = status.is_success() || status == StatusCode::NOT_FOUND;
+        anyhow::ensure!(is_known, "{what}: {status}: {}", String::from_utf8_lossy(&text));
+        Ok(status.is_success())
     }
 
     /// Sends a call and parses the answer.

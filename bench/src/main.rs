@@ -6,7 +6,9 @@
 
 mod cases;
 mod connection;
+mod controller_manager;
 mod kubeconfig;
+mod lines;
 mod load;
 mod process;
 mod report;
@@ -29,7 +31,7 @@ use crate::subject::Peer;
 #[command(
     name = "cargo xtask bench",
     bin_name = "cargo xtask bench",
-    after_help = "With --upstream, cargo xtask fetches and starts a real kube-apiserver and etcd and makes them the peer."
+    after_help = "With --upstream, cargo xtask fetches and starts a real kube-apiserver and etcd, and kube-controller-manager where it has a part, and makes them the peer."
 )]
 struct Arguments {
     /// Small numbers, done in two minutes: shows that the bench works, not how fast the server is.
@@ -50,6 +52,9 @@ struct Arguments {
     /// Processes whose CPU and memory count as the peer's: kube-apiserver and etcd.
     #[arg(long, value_name = "PID", value_delimiter = ',', requires = "peer_kubeconfig")]
     peer_pid: Vec<u32>,
+    /// A kube-controller-manager to start beside the peer for cases about controllers; they have no peer without it.
+    #[arg(long, value_name = "FILE", requires = "peer_kubeconfig")]
+    peer_controllers: Option<PathBuf>,
     /// The server to measure; the one built beside this program if not given.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
@@ -77,7 +82,9 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
             if let Some(url) = arguments.peer {
                 kubeconfig.server = url;
             }
-            Some(Peer { kubeconfig, process: Process::new(arguments.peer_pid)? })
+            let process = Process::new(arguments.peer_pid)?;
+            let (kubeconfig_file, controllers) = (path.clone(), arguments.peer_controllers);
+            Some(Peer { kubeconfig, kubeconfig_file, process, controllers })
         }
         None => None,
     };

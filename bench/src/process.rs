@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-/// The processes that make up one server: one for Polder, two for kube-apiserver and etcd.
+/// The processes that make up one server: one for Polder, two for kube-apiserver and etcd, a third
+/// where kube-controller-manager has a part.
 #[derive(Clone)]
 pub(crate) struct Process {
     pids: Vec<u32>,
@@ -16,6 +17,11 @@ impl Process {
         let process = Process { pids, ticks_per_second: rustix::param::clock_ticks_per_second() };
         process.cpu()?;
         Ok(process)
+    }
+
+    /// These and one more.
+    pub(crate) fn with(&self, pid: u32) -> anyhow::Result<Process> {
+        Process::new(self.pids.iter().copied().chain([pid]).collect())
     }
 
     /// User and system time so far, children excluded. Counts in ticks of 10 ms: measure over many requests.

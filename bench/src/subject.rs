@@ -1,5 +1,7 @@
 //! Who is measured: our server, or a peer under the same load.
 
+use std::path::PathBuf;
+
 use crate::connection::{Call, Connection};
 use crate::kubeconfig::Kubeconfig;
 use crate::process::Process;
@@ -10,7 +12,10 @@ const CLIENTS_PER_CONNECTION: usize = 16;
 /// A real kube-apiserver to compare with.
 pub(crate) struct Peer {
     pub(crate) kubeconfig: Kubeconfig,
+    pub(crate) kubeconfig_file: PathBuf,
     pub(crate) process: Process,
+    /// The kube-controller-manager to start beside it for cases about controllers.
+    pub(crate) controllers: Option<PathBuf>,
 }
 
 /// A server under load, and where in it the API of the plane under load begins.

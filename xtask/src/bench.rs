@@ -47,6 +47,7 @@ pub(crate) fn run(mut arguments: BenchArguments) -> anyhow::Result<()> {
     let mut bench = Command::new(target.join(directory).join("polder-bench"));
     if let Some(upstream) = &upstream {
         bench.arg("--peer-kubeconfig").arg(&upstream.kubeconfig).args(["--peer-pid", &upstream.pids()]);
+        bench.arg("--peer-controllers").arg(&upstream.controller_manager);
     }
     bench.args(&arguments.arguments);
     succeed(bench)

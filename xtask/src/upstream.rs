@@ -1,4 +1,5 @@
 //! A real kube-apiserver and its etcd on this machine, to be measured beside Polder. They end when the value is dropped.
+//! kube-controller-manager is only fetched: the bench starts it for the cases in which it has a part.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -19,18 +20,20 @@ const TOKEN: &str = "bench-only";
 
 pub(crate) struct Upstream {
     pub(crate) kubeconfig: PathBuf,
+    pub(crate) controller_manager: PathBuf,
     etcd: Child,
     apiserver: Child,
     _data: tempfile::TempDir,
 }
 
 impl Upstream {
-    /// Fetches both if need be, starts them on free loopback ports and waits until they serve.
+    /// Fetches all if need be, starts the two on free loopback ports and waits until they serve.
     pub(crate) fn start() -> anyhow::Result<Upstream> {
         ensure!(has("openssl"), "this machine has no openssl to make a signing key with");
         let tools = tools::directory()?;
         let etcd = etcd().ensure(&tools)?;
         let apiserver = kube_apiserver().ensure(&tools)?;
+        let controller_manager = kube_controller_manager().ensure(&tools)?;
         let kubectl = tools::kubectl()?;
 
         let data = tempfile::tempdir().context("cannot make a directory for kube-apiserver")?;
@@ -73,7 +76,7 @@ impl Upstream {
             .context("cannot run kube-apiserver")?;
         let kubeconfig = directory.join("kubeconfig");
         fs::write(&kubeconfig, kubeconfig_text(port))?;
-        let mut upstream = Upstream { kubeconfig, etcd, apiserver, _data: data };
+        let mut upstream = Upstream { kubeconfig, controller_manager, etcd, apiserver, _data: data };
         upstream.wait_ready(&kubectl)?;
         Ok(upstream)
     }
@@ -148,20 +151,34 @@ fn kube_apiserver() -> Program {
         folder: "kube-apiserver",
         file: "kube-apiserver",
         version: KUBERNETES_VERSION.into(),
-        make: make_kube_apiserver,
+        make: |folder| component(folder, "kube-apiserver", "NewAPIServerCommand"),
     }
 }
 
-fn make_kube_apiserver(folder: &Path) -> anyhow::Result<()> {
-    const MAIN: &str = "package main\n\n\
-        import (\n\t\"os\"\n\n\t\"k8s.io/component-base/cli\"\n\t\"k8s.io/kubernetes/cmd/kube-apiserver/app\"\n)\n\n\
-        func main() { os.Exit(cli.Run(app.NewAPIServerCommand())) }\n";
+fn kube_controller_manager() -> Program {
+    Program {
+        name: "kube-controller-manager",
+        folder: "kube-controller-manager",
+        file: "kube-controller-manager",
+        version: KUBERNETES_VERSION.into(),
+        make: |folder| component(folder, "kube-controller-manager", "NewControllerManagerCommand"),
+    }
+}
+
+/// Builds a program of Kubernetes' own repository: its name, and the function that makes its command.
+fn component(folder: &Path, name: &str, command: &str) -> anyhow::Result<()> {
+    let package = format!("k8s.io/kubernetes/cmd/{name}/app");
+    let main = format!(
+        "package main\n\n\
+        import (\n\t\"os\"\n\n\t\"k8s.io/component-base/cli\"\n\t\"{package}\"\n)\n\n\
+        func main() {{ os.Exit(cli.Run(app.{command}())) }}\n"
+    );
     let module = obtain::kubernetes_module(folder, KUBERNETES_VERSION, &module_version()?)?;
     let version = format!("v{KUBERNETES_VERSION}");
     let program = GoProgram {
-        name: "kube-apiserver",
-        source: GoSource::Main(MAIN),
-        package: "k8s.io/kubernetes/cmd/kube-apiserver/app",
+        name,
+        source: GoSource::Main(&main),
+        package: &package,
         version: Some(&version),
         module: &module,
         release: KUBERNETES_VERSION,

@@ -1,12 +1,17 @@
 //! The cases, group by group. Groups of API cases run on our server and on the peer, case by case in turns; groups
 //! about planes run on ours alone, and those that fill a server get a fresh one.
 
+mod apply;
+mod cleanup;
 mod custom;
 mod fleet;
 mod lists;
 mod neighbor;
 mod objects;
 mod planes;
+mod protobuf;
+mod rollout;
+mod rules;
 mod watches;
 
 use std::path::PathBuf;
@@ -47,7 +52,17 @@ impl Bench {
 
 /// Runs all groups that were asked for.
 pub(crate) async fn run(mut bench: Bench) -> anyhow::Result<Report> {
-    let api = [objects::CASES, lists::CASES, watches::CASES, planes::CASES].concat();
+    let api = [
+        objects::CASES,
+        apply::CASES,
+        rules::CASES,
+        lists::CASES,
+        protobuf::CASES,
+        watches::CASES,
+        cleanup::CASES,
+        planes::CASES,
+    ]
+    .concat();
     if api.iter().any(|case| bench.wants(case)) {
         let server = bench.server("api")?;
         let kubeconfig = server.kubeconfig()?;
@@ -66,14 +81,19 @@ pub(crate) async fn run(mut bench: Bench) -> anyhow::Result<Report> {
             subjects.push(Subject { name: "peer", kubeconfig, process, prefix: String::new() });
         }
         objects::run(&mut bench, &subjects).await.context("objects")?;
+        apply::run(&mut bench, &subjects).await.context("apply")?;
+        rules::run(&mut bench, &subjects).await.context("rules")?;
         lists::run(&mut bench, &subjects).await.context("lists")?;
+        protobuf::run(&mut bench, &subjects).await.context("protobuf")?;
         watches::run(&mut bench, &subjects).await.context("watches")?;
+        cleanup::run(&mut bench, &subjects[0], peer.as_ref()).await.context("cleanup")?;
         planes::run(&mut bench, &subjects[0]).await.context("planes")?;
         server.stop()?;
     }
     fleet::run(&mut bench).await.context("fleet")?;
     neighbor::run(&mut bench).await.context("neighbor")?;
     custom::run(&mut bench).await.context("custom")?;
+    rollout::run(&mut bench).await.context("rollout")?;
     Ok(bench.report)
 }
 

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::task::JoinSet;
 
 use super::{Bench, configmap, fresh, report};
 use crate::connection::{Call, Connection};
+use crate::lines::Lines;
 use crate::load::Measured;
 use crate::subject::Subject;
 
@@ -113,26 +113,18 @@ async fn fan_out(
 }
 
 /// Reads events until the last update has come.
-async fn read(mut body: Incoming, sent: Arc<Sent>, updates: usize) -> anyhow::Result<Vec<Duration>> {
+async fn read(body: Incoming, sent: Arc<Sent>, updates: usize) -> anyhow::Result<Vec<Duration>> {
     let mut took = Vec::with_capacity(updates);
-    let mut rest = Vec::new();
-    while let Some(frame) = body.frame().await {
+    let mut lines = Lines::new(body);
+    while let Some(line) = lines.next().await? {
         let now = Instant::now();
-        let Ok(piece) = frame?.into_data() else { continue };
-        // An event may be split over frames, so a piece is read together with what is left of the last.
-        rest.extend_from_slice(&piece);
-        let mut at = 0;
-        while let Some(len) = rest[at..].iter().position(|byte| *byte == b'\n') {
-            let update = update_of(&rest[at..at + len]).context("an event carries no number")?;
-            at += len + 1;
-            if update > 0 {
-                took.push(now - sent.get(update - 1));
-            }
-            if update == updates {
-                return Ok(took);
-            }
+        let update = update_of(line).context("an event carries no number")?;
+        if update > 0 {
+            took.push(now - sent.get(update - 1));
         }
-        rest.drain(..at);
+        if update == updates {
+            return Ok(took);
+        }
     }
     anyhow::bail!("a watch ended early")
 }
