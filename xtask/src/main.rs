@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod conformance;
 mod r#gen;
 mod layers;
 mod obtain;
@@ -35,6 +36,8 @@ enum Command {
     Ci,
     /// Measure the real binary: throughput, latency, server CPU per request, memory.
     Bench(bench::BenchArguments),
+    /// Run upstream's own end-to-end tests against planes and write docs/conformance.md.
+    Conformance(conformance::Conformance),
     /// Check that crates use each other only along the arrows of docs/STYLE.md.
     Layers,
     /// Fetch the real clients the tests use, and say where they are.
@@ -54,6 +57,7 @@ impl Command {
             Command::Test(command) => command.run(),
             Command::Ci => ci::run(),
             Command::Bench(arguments) => bench::run(arguments),
+            Command::Conformance(command) => command.run(),
             Command::Layers => layers::run(),
             Command::Tools => tools::run(),
             Command::Gen { check: false } => r#gen::run(),

@@ -8,6 +8,8 @@ use anyhow::{Context as _, ensure};
 
 use crate::step::{has, quiet, show};
 
+const KUBERNETES: &str = "k8s.io/kubernetes";
+
 /// A program that is made once into a folder of its own, and again when what it is made from changes.
 pub(crate) struct Program {
     pub(crate) name: &'static str,
@@ -63,29 +65,47 @@ pub(crate) fn debian(folder: &Path, package: &str, program: &str) -> anyhow::Res
     Ok(file)
 }
 
-/// A `main` of a few lines around a command that upstream publishes as a module.
+/// A program that upstream publishes as Go source.
 pub(crate) struct GoProgram<'a> {
     pub(crate) name: &'a str,
-    pub(crate) main: &'a str,
-    /// The package `main` gets its command from, and its version.
+    pub(crate) source: GoSource<'a>,
+    /// The package it is made from, and its version; without one, the version that `module` leads to.
     pub(crate) package: &'a str,
-    pub(crate) version: &'a str,
+    pub(crate) version: Option<&'a str>,
     /// `require` and `replace` lines.
     pub(crate) module: &'a str,
     /// The Kubernetes release it is to say it is.
     pub(crate) release: &'a str,
 }
 
+/// What a package is to a program made from it.
+#[derive(Clone, Copy)]
+pub(crate) enum GoSource<'a> {
+    /// It has the command; this `main` of a few lines calls it.
+    Main(&'a str),
+    /// It is the program.
+    Command,
+    /// Its tests are the program.
+    Tests,
+}
+
 /// Builds it into the folder.
 pub(crate) fn go(folder: &Path, program: &GoProgram<'_>) -> anyhow::Result<()> {
     ensure!(has("go"), "this machine has no Go to build it with");
-    let GoProgram { name, release, .. } = program;
+    let GoProgram { name, package, release, .. } = program;
     let (major, rest) = release.split_once('.').context("a version is 1.x.y")?;
     let (minor, _) = rest.split_once('.').context("a version is 1.x.y")?;
     let source = folder.join("source");
     fs::create_dir_all(&source)?;
-    fs::write(source.join("go.mod"), format!("module {name}\n\ngo 1.24\n\n{}\n", program.module))?;
-    fs::write(source.join("main.go"), program.main)?;
+    fs::write(source.join("go.mod"), format!("module {name}\n\ngo 1.25.0\n\n{}\n", program.module))?;
+    let (verb, with_tests, what): (&[&str], _, _) = match program.source {
+        GoSource::Main(text) => {
+            fs::write(source.join("main.go"), text)?;
+            (&["build"], None, ".")
+        }
+        GoSource::Command => (&["build"], None, *package),
+        GoSource::Tests => (&["test", "-c"], Some("-t"), *package),
+    };
     let version = "-X k8s.io/component-base/version.git";
     let flags = format!("-s -w {version}Version=v{release} {version}Major={major} {version}Minor={minor}");
     // Toolchains and flags of whoever runs this must not have a say.
@@ -94,7 +114,31 @@ pub(crate) fn go(folder: &Path, program: &GoProgram<'_>) -> anyhow::Result<()> {
         command.args(arguments).current_dir(&source).env("GOFLAGS", "-mod=mod").env("GOWORK", "off");
         show(&mut command)
     };
-    go(&["get", &format!("{}@{}", program.package, program.version)])?;
+    if let Some(version) = program.version {
+        let package = format!("{package}@{version}");
+        go(&["get"].into_iter().chain(with_tests).chain([package.as_str()]).collect::<Vec<_>>())?;
+    }
     eprintln!("building {name} {release}, some minutes");
-    go(&["build", "-trimpath", "-buildvcs=false", "-ldflags", &flags, "-o", &format!("../{name}"), "."])
+    let file = format!("../{name}");
+    let options = ["-trimpath", "-buildvcs=false", "-ldflags", &flags, "-o", &file, what];
+    go(&verb.iter().copied().chain(options).collect::<Vec<_>>())
+}
+
+/// The lines that make a module depend on Kubernetes itself at a release. Its own libraries are replaced by folders
+/// of its repository there; their published versions stand in for them here.
+pub(crate) fn kubernetes_module(folder: &Path, release: &str, libraries: &str) -> anyhow::Result<String> {
+    ensure!(has("go"), "this machine has no Go to fetch it with");
+    let downloaded = quiet(
+        Command::new("go")
+            .args(["mod", "download", "-json", &format!("{KUBERNETES}@v{release}")])
+            .current_dir(folder)
+            .env("GOWORK", "off"),
+    )?;
+    let downloaded: serde_json::Value = serde_json::from_str(&downloaded)?;
+    let file = downloaded["GoMod"].as_str().context("go did not say where the module is")?;
+    let upstream = fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
+    let replaced =
+        upstream.lines().filter_map(|line| line.split_once("=> ./staging/").map(|(name, _)| name.trim()));
+    let replaced: String = replaced.map(|name| format!("replace {name} => {name} {libraries}\n")).collect();
+    Ok(format!("require {KUBERNETES} v{release}\n\n{replaced}"))
 }

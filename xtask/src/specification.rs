@@ -15,6 +15,8 @@ mod tests {
         ("conformance", "crates/store/src/conformance"),
         ("store-embedded", "crates/store-embedded"),
         ("auth", "crates/auth"),
+        ("admission", "crates/admission"),
+        ("client-http", "crates/client-http"),
         ("registry", "crates/registry"),
         ("server", "crates/server"),
         ("e2e", "crates/polder/tests/e2e"),

@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 
 use crate::r#gen::KUBERNETES_VERSION;
-use crate::obtain::{self, GoProgram, Program};
+use crate::obtain::{self, GoProgram, GoSource, Program};
 use crate::step::{has, quiet};
 use crate::workspace::Workspace;
 
@@ -131,9 +131,9 @@ fn kubectl_current(folder: &Path) -> anyhow::Result<()> {
     let version = module_version()?;
     let program = GoProgram {
         name: "kubectl",
-        main: MAIN,
+        source: GoSource::Main(MAIN),
         package: "k8s.io/kubectl/pkg/cmd",
-        version: &version,
+        version: Some(&version),
         module: &format!("require k8s.io/kubectl {version}"),
         release: KUBERNETES_VERSION,
     };

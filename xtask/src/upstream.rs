@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 
 use crate::r#gen::KUBERNETES_VERSION;
-use crate::obtain::{self, GoProgram, Program};
+use crate::obtain::{self, GoProgram, GoSource, Program};
 use crate::step::{has, quiet};
 use crate::tools::{self, module_version};
 
 /// A server that is not ready after so long will not be.
 const START_PATIENCE: Duration = Duration::from_secs(120);
-const MODULE: &str = "k8s.io/kubernetes";
 const TOKEN: &str = "bench-only";
 
 pub(crate) struct Upstream {
@@ -157,28 +156,14 @@ fn make_kube_apiserver(folder: &Path) -> anyhow::Result<()> {
     const MAIN: &str = "package main\n\n\
         import (\n\t\"os\"\n\n\t\"k8s.io/component-base/cli\"\n\t\"k8s.io/kubernetes/cmd/kube-apiserver/app\"\n)\n\n\
         func main() { os.Exit(cli.Run(app.NewAPIServerCommand())) }\n";
-    ensure!(has("go"), "this machine has no Go to build it with");
+    let module = obtain::kubernetes_module(folder, KUBERNETES_VERSION, &module_version()?)?;
     let version = format!("v{KUBERNETES_VERSION}");
-    let downloaded = quiet(
-        Command::new("go")
-            .args(["mod", "download", "-json", &format!("{MODULE}@{version}")])
-            .current_dir(folder)
-            .env("GOWORK", "off"),
-    )?;
-    let downloaded: serde_json::Value = serde_json::from_str(&downloaded)?;
-    let file = downloaded["GoMod"].as_str().context("go did not say where the module is")?;
-    let upstream = fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
-    // Its own libraries are replaced by folders of its repository; their published versions stand in for them.
-    let libraries = module_version()?;
-    let replaced =
-        upstream.lines().filter_map(|line| line.split_once("=> ./staging/").map(|(name, _)| name.trim()));
-    let replaced: String = replaced.map(|name| format!("replace {name} => {name} {libraries}\n")).collect();
     let program = GoProgram {
         name: "kube-apiserver",
-        main: MAIN,
+        source: GoSource::Main(MAIN),
         package: "k8s.io/kubernetes/cmd/kube-apiserver/app",
-        version: &version,
-        module: &format!("require {MODULE} {version}\n\n{replaced}"),
+        version: Some(&version),
+        module: &module,
         release: KUBERNETES_VERSION,
     };
     obtain::go(folder, &program)

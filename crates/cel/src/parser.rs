@@ -294,6 +294,7 @@ impl<'s> Parser<'s> {
             Kind::True | Kind::False | Kind::Null => {
                 Err(self.syntax(token, &format!("mismatched input '{text}' expecting IDENTIFIER")))
             }
+            Kind::End => Err(self.syntax(token, "no viable alternative at input '.'")),
             _ => Err(self.syntax(token, &format!("no viable alternative at input '.{text}'"))),
         }
     }

@@ -10,12 +10,17 @@ mod answer;
 mod body;
 mod client;
 mod connection;
+mod egress;
 mod error;
+mod room;
 mod tls;
+mod webhook;
 
 pub use answer::{Answer, Lines};
 pub use body::Upload;
 pub use client::{Client, ClientOptions};
+pub use egress::{Egress, Network, NetworkError};
 pub use error::{ApiError, ClientError};
 pub use http::Method;
 pub use kubeconfig::{Access, Kubeconfig, KubeconfigError};
+pub use webhook::{Post, Poster};

@@ -22,7 +22,8 @@ pub struct At {
     pub subresource: &'static str,
 }
 
-/// Which objects of a resource. One page is read; the next begins after the last one.
+/// Which objects of a resource. With a limit one page is read, which may be shorter than that when its objects are heavy; the
+/// next begins after its last object, and the end is a page without objects.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
     /// All namespaces when empty.
@@ -101,7 +102,8 @@ pub trait Client: Send + Sync + 'static {
     /// What a plane serves, its custom resources included.
     fn resources(&self, plane: PlaneId) -> Answer<'_, Vec<ResourceFacts>>;
     fn get<'a>(&'a self, at: &'a At) -> Answer<'a, Option<Arc<Value>>>;
-    /// The newest state, in the order of names; one page of it, if the query has a limit.
+    /// The newest state, in the order of names; one page of it, if the query has a limit. What is too large to be held is
+    /// refused.
     fn list<'a>(
         &'a self,
         plane: PlaneId,
@@ -117,7 +119,8 @@ pub trait Client: Send + Sync + 'static {
     /// The plane of a name, if it is there.
     fn plane(&self, name: &str) -> Option<PlaneId>;
     fn has_plane(&self, plane: PlaneId) -> bool;
-    fn planes(&self) -> Vec<PlaneId>;
+    /// The planes in which something changed after a revision.
+    fn planes_changed(&self, after: u64) -> Vec<PlaneId>;
     /// The `Plane` object of a plane; nothing for the core plane, which has none.
     fn plane_object(&self, plane: PlaneId) -> Answer<'_, Option<Arc<Value>>>;
     /// Changes after a revision.

@@ -10,6 +10,7 @@
 mod client;
 mod controller;
 mod in_plane;
+pub mod large;
 pub mod queue;
 pub mod resource;
 mod runner;

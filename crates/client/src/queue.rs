@@ -6,15 +6,22 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use polder_model::{Lanes, PlaneId};
-use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, timeout};
+use tokio_util::task::TaskTracker;
 
 const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(30);
+/// Nothing waits longer.
+const DELAY_LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// Items of a plane that wait for their time, for each that may be busy.
+const WAITING_PER_BUSY: usize = 10;
 /// How long an item waits that need not be done at once.
 const DELAY_LATER: Duration = Duration::from_secs(1);
 
@@ -40,12 +47,19 @@ pub struct FairQueue<T> {
 
 struct State<T> {
     /// Everything of each plane that has something to do, whatever its stage.
-    planes: HashMap<PlaneId, HashMap<T, Entry>>,
+    planes: HashMap<PlaneId, Known<T>>,
     /// What is ready; out is what is being worked on.
     ready: Lanes<T>,
     /// What waits, by when it is due; the number keeps equal times apart.
     waiting: BTreeMap<(Instant, u64), (PlaneId, T)>,
     count: u64,
+}
+
+/// The items of one plane.
+struct Known<T> {
+    items: HashMap<T, Entry>,
+    /// How many of them wait for their time.
+    waiting: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -100,7 +114,7 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
 
     /// Something has changed for an item: if it waits, it need not any longer.
     pub fn nudge(&self, plane: PlaneId, item: &T) {
-        let is_known = |known: &HashMap<T, Entry>| known.contains_key(item);
+        let is_known = |known: &Known<T>| known.items.contains_key(item);
         if self.state.lock().planes.get(&plane).is_some_and(is_known) {
             self.add(plane, item.clone());
         }
@@ -138,9 +152,10 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
         }
     }
 
-    fn finish(&self, plane: PlaneId, item: &T, outcome: Outcome) {
+    /// Says what came of a turn that was taken apart.
+    pub fn finish(&self, plane: PlaneId, item: &T, outcome: Outcome) {
         let mut state = self.state.lock();
-        state.finish(plane, item, outcome);
+        state.finish(plane, item, outcome, &self.everything);
         drop(state);
         self.added.notify_one();
     }
@@ -150,24 +165,31 @@ impl<T: Clone + Eq + Hash> State<T> {
     /// Makes room for an item of a plane: for itself, or for the one that stands for everything.
     fn fit(&mut self, plane: PlaneId, item: T, everything: &T, len_max: usize) -> T {
         let known = self.planes.entry(plane).or_default();
-        let full = known.len() >= len_max && !known.contains_key(&item);
-        if full { everything.clone() } else { item }
+        // Of what waits for its time there is hardly more than there are objects it is about.
+        let busy = known.items.len() - known.waiting;
+        let full = busy >= len_max || known.waiting >= len_max.saturating_mul(WAITING_PER_BUSY);
+        if full && !known.items.contains_key(&item) { everything.clone() } else { item }
     }
 
     fn make_wait(&mut self, plane: PlaneId, item: T) {
-        let known = self.planes.entry(plane).or_default();
-        if known.contains_key(&item) {
-            return;
+        if !self.planes.entry(plane).or_default().items.contains_key(&item) {
+            self.wait(plane, item, DELAY_LATER, 0);
         }
+    }
+
+    /// Lets an item wait, whatever it did before.
+    fn wait(&mut self, plane: PlaneId, item: T, delay: Duration, tries: u32) {
+        let known = self.planes.entry(plane).or_default();
         self.count += 1;
-        let due = (Instant::now() + DELAY_LATER, self.count);
-        known.insert(item.clone(), Entry { stage: Stage::Waiting(due), tries: 0 });
+        let due = (Instant::now() + delay.min(DELAY_LONGEST), self.count);
+        known.waiting += 1;
+        known.items.insert(item.clone(), Entry { stage: Stage::Waiting(due), tries });
         self.waiting.insert(due, (plane, item));
     }
 
     fn make_ready(&mut self, plane: PlaneId, item: T) {
         let known = self.planes.entry(plane).or_default();
-        let entry = known.get_mut(&item);
+        let entry = known.items.get_mut(&item);
         match entry.map(|entry| (entry.stage, entry)) {
             Some((Stage::Ready | Stage::WorkingAgain, _)) => return,
             Some((Stage::Working, entry)) => {
@@ -176,10 +198,11 @@ impl<T: Clone + Eq + Hash> State<T> {
             }
             Some((Stage::Waiting(due), entry)) => {
                 entry.stage = Stage::Ready;
+                known.waiting -= 1;
                 self.waiting.remove(&due);
             }
             None => {
-                known.insert(item.clone(), Entry { stage: Stage::Ready, tries: 0 });
+                known.items.insert(item.clone(), Entry { stage: Stage::Ready, tries: 0 });
             }
         }
         self.ready.push(plane, item);
@@ -187,60 +210,61 @@ impl<T: Clone + Eq + Hash> State<T> {
 
     /// What waited long enough becomes ready.
     fn wake(&mut self, now: Instant) {
-        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
-            let (plane, item) = first.remove();
+        while let Some((_, (plane, item))) = self.waiting.first_key_value().filter(|(due, _)| due.0 <= now) {
+            let (plane, item) = (*plane, item.clone());
             self.make_ready(plane, item);
         }
     }
 
     fn pop(&mut self) -> Option<(PlaneId, T)> {
         let (plane, item) = self.ready.pop()?;
-        if let Some(entry) = self.planes.get_mut(&plane).and_then(|known| known.get_mut(&item)) {
+        if let Some(entry) = self.planes.get_mut(&plane).and_then(|known| known.items.get_mut(&item)) {
             entry.stage = Stage::Working;
         }
         Some((plane, item))
     }
 
-    fn finish(&mut self, plane: PlaneId, item: &T, outcome: Outcome) {
-        if let Some(known) = self.planes.get_mut(&plane)
-            && let Some(entry) = known.get_mut(item)
-        {
-            let added = entry.stage == Stage::WorkingAgain;
-            match outcome {
-                Outcome::Done if !added => {
-                    known.remove(item);
-                    if known.is_empty() {
-                        self.planes.remove(&plane);
-                    }
-                }
-                Outcome::Later | Outcome::After(_) if !added => {
-                    let delay = match outcome {
-                        Outcome::After(delay) => {
-                            entry.tries = 0;
-                            delay
-                        }
-                        _ => {
-                            let delay = DELAY_MIN.saturating_mul(1 << entry.tries.min(16)).min(DELAY_MAX);
-                            entry.tries = entry.tries.saturating_add(1);
-                            delay
-                        }
-                    };
-                    self.count += 1;
-                    let due = (Instant::now() + delay, self.count);
-                    entry.stage = Stage::Waiting(due);
-                    self.waiting.insert(due, (plane, item.clone()));
-                }
-                _ => {
-                    *entry = Entry { stage: Stage::Ready, tries: 0 };
-                    self.ready.push(plane, item.clone());
+    fn finish(&mut self, plane: PlaneId, item: &T, outcome: Outcome, everything: &T) {
+        self.ready.leave(plane);
+        let Some(known) = self.planes.get_mut(&plane) else { return };
+        let Some(entry) = known.items.get(item).copied() else { return };
+        let added = entry.stage == Stage::WorkingAgain;
+        let longer = DELAY_MIN.saturating_mul(1 << entry.tries.min(16)).min(DELAY_MAX);
+        match outcome {
+            // What failed fails again for a while, whoever asks for it.
+            Outcome::Later => self.wait(plane, item.clone(), longer, entry.tries.saturating_add(1)),
+            // While everything was done something found no place: that can go on for ever, so it gets slower.
+            Outcome::Done if added && item == everything => {
+                self.wait(plane, item.clone(), longer, entry.tries.saturating_add(1));
+            }
+            Outcome::Done if !added => {
+                known.items.remove(item);
+                if known.items.is_empty() {
+                    self.planes.remove(&plane);
                 }
             }
+            Outcome::After(delay) if !added => self.wait(plane, item.clone(), delay, 0),
+            _ => {
+                known.items.insert(item.clone(), Entry { stage: Stage::Ready, tries: 0 });
+                self.ready.push(plane, item.clone());
+            }
         }
-        self.ready.leave(plane);
+    }
+}
+
+impl<T> Default for Known<T> {
+    fn default() -> Known<T> {
+        Known { items: HashMap::new(), waiting: 0 }
     }
 }
 
 impl<T: Clone + Eq + Hash> Turn<'_, T> {
+    /// Takes the turn apart. Whoever does must call [`FairQueue::finish`].
+    pub fn detach(mut self) -> (PlaneId, T) {
+        self.over = true;
+        (self.plane, self.item.clone())
+    }
+
     pub fn finish(mut self, outcome: Outcome) {
         self.over = true;
         self.queue.finish(self.plane, &self.item, outcome);
@@ -252,6 +276,53 @@ impl<T: Clone + Eq + Hash> Drop for Turn<'_, T> {
         if !self.over {
             self.queue.finish(self.plane, &self.item, Outcome::Later);
         }
+    }
+}
+
+/// How a queue is worked on.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Items worked on at a time, those that take long apart.
+    pub at_once: usize,
+    /// What takes longer than this (a webhook of its plane may be slow, or dead) is not waited for: it is worked on
+    /// beside the others, and holds up none but its plane.
+    pub long: Duration,
+}
+
+/// Works on a queue for ever, each item in a task of its own: whatever goes wrong with one, the others go on.
+pub async fn work_on<T, O, F>(
+    owner: Arc<O>,
+    pace: Pace,
+    tasks: TaskTracker,
+    queue: fn(&O) -> &FairQueue<T>,
+    work: F,
+) where
+    T: Clone + Eq + Hash + Send + Sync + 'static,
+    O: Send + Sync + 'static,
+    F: Fn(Arc<O>, PlaneId, T) -> BoxFuture<'static, Outcome> + Send + Sync + 'static,
+{
+    let places = Arc::new(Semaphore::new(pace.at_once));
+    loop {
+        // Nobody closes it.
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let turn = queue(&owner).take().await;
+        let (plane, item) = turn.detach();
+        let mut task = tasks.spawn(work(owner.clone(), plane, item.clone()));
+        let owner = owner.clone();
+        tasks.spawn(async move {
+            let done = match timeout(pace.long, &mut task).await {
+                Ok(done) => done,
+                Err(_) => {
+                    drop(place);
+                    task.await
+                }
+            };
+            let outcome = done.unwrap_or_else(|error| {
+                tracing::error!(%plane, %error, "work for a plane broke off");
+                Outcome::Later
+            });
+            queue(&owner).finish(plane, &item, outcome);
+        });
     }
 }
 

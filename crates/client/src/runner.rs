@@ -1,5 +1,5 @@
 //! Runs controllers for all planes: follows the feed, asks each controller what a change makes it look at, and lets
-//! workers do that, planes taking turns.
+//! it do that, planes taking turns.
 //!
 //! How far the feed has been followed, and which planes have work left, is saved now and then. After a restart the feed
 //! is followed from there, and the planes with work left are looked at anew: every object a controller is interested
@@ -9,27 +9,34 @@
 //! cursor names.
 
 use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use polder_model::{GroupResource, PlaneId, SmolStr, Status};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::client::{ChangesError, Client, Cursor, Query};
 use crate::controller::{Change, Controller, Interest, Next, Snapshot};
 use crate::in_plane::InPlane;
-use crate::queue::{FairQueue, Outcome};
+use crate::large::within_turn;
+use crate::queue::{FairQueue, Outcome, Pace, work_on};
 
-const WORKERS: usize = 16;
+const PACE: Pace = Pace { at_once: 64, long: Duration::from_secs(1) };
 /// Keys of one plane worked on at a time.
 const PARALLEL: usize = 4;
 /// Keys of one plane that are remembered one by one.
 const PLANE_LEN_MAX: usize = 20_000;
+/// Changes observed before others get on.
+const YIELD_EVERY: u64 = 32;
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Work is given up after this time, and tried again.
+const LONGEST: Duration = Duration::from_secs(300);
 /// Objects shown at once when a plane is looked at anew.
 const LOOK_PAGE_LEN: usize = 500;
 
@@ -56,6 +63,8 @@ pub struct Runner {
     followed: AtomicU64,
     /// Something has happened since the cursor was saved.
     news: AtomicBool,
+    /// A plane has been deleted since.
+    deleted: AtomicBool,
 }
 
 impl Runner {
@@ -73,21 +82,17 @@ impl Runner {
             }
         }
         let queue = FairQueue::new(PLANE_LEN_MAX, look(), PARALLEL);
-        let (followed, news) = (AtomicU64::new(0), AtomicBool::new(false));
-        Runner { client, controllers, interested, curious, queue, followed, news }
+        let (followed, news, deleted) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        Runner { client, controllers, interested, curious, queue, followed, news, deleted }
     }
 
     /// Runs until told to stop. All tasks are the tracker's.
     pub async fn run(self: Arc<Self>, tasks: TaskTracker, stop: CancellationToken) {
-        for _ in 0..WORKERS {
-            let (runner, tracker) = (self.clone(), tasks.clone());
-            let work = async move {
-                loop {
-                    runner.take_turn(&tracker).await;
-                }
-            };
-            tasks.spawn(stop.clone().run_until_cancelled_owned(work));
-        }
+        let work = |runner: Arc<Runner>, plane, item| -> BoxFuture<'static, Outcome> {
+            Box::pin(async move { runner.turn(plane, item).await })
+        };
+        let work = work_on(self.clone(), PACE, tasks.clone(), |runner| &runner.queue, work);
+        tasks.spawn(stop.clone().run_until_cancelled_owned(work));
         let runner = self.clone();
         let save = async move {
             loop {
@@ -137,8 +142,10 @@ impl Runner {
 
     /// Goes on with what comes from now on, and looks at everything there is.
     fn begin_anew(&self) {
-        self.followed.store(self.client.revision(), Ordering::Release);
-        self.client.planes().into_iter().for_each(|plane| self.queue.add(plane, look()));
+        let (since, newest) = (self.followed.load(Ordering::Acquire), self.client.revision());
+        // In this order: a cursor that is saved meanwhile names the planes.
+        self.client.planes_changed(since).into_iter().for_each(|plane| self.queue.add(plane, look()));
+        self.followed.store(newest, Ordering::Release);
         self.news.store(true, Ordering::Release);
     }
 
@@ -147,6 +154,7 @@ impl Runner {
             Ok(changes) => changes,
             Err(error) => return error,
         };
+        let mut seen = 0_u64;
         loop {
             let change = match changes.next().await {
                 Ok(change) => change,
@@ -158,15 +166,24 @@ impl Runner {
             if !is_own(&change) {
                 self.news.store(true, Ordering::Release);
             }
+            seen += 1;
+            if seen % YIELD_EVERY == 0 {
+                tokio::task::yield_now().await;
+            }
         }
     }
 
     fn observe(&self, change: &Change) {
         let interested = self.interested.get(&change.resource).into_iter().flatten();
         for number in interested.chain(&self.curious) {
-            self.controllers[*number].observe(change, &mut |key| {
-                self.queue.add(change.plane, Item { controller: *number, key });
-            });
+            let controller = &self.controllers[*number];
+            let mut wake = |key| self.queue.add(change.plane, Item { controller: *number, key });
+            // All planes depend on this going on.
+            let observed = catch_unwind(AssertUnwindSafe(|| controller.observe(change, &mut wake)));
+            if observed.is_err() {
+                let (plane, controller) = (change.plane, controller.name());
+                tracing::error!(%plane, controller, key = %change.key(), "a controller cannot look at a change");
+            }
         }
         if change.plane == PlaneId::CORE
             && (change.resource.group.as_str(), change.resource.resource.as_str()) == PLANES
@@ -182,46 +199,34 @@ impl Runner {
                     self.queue.add(plane, look());
                 }
             }
-            (Some(_), None) => {
-                let is_gone = |plane| !self.client.has_plane(plane);
-                self.controllers.iter().for_each(|controller| controller.forget(&is_gone));
-            }
+            (Some(_), None) => self.deleted.store(true, Ordering::Release),
             _ => {}
         }
     }
 
-    async fn take_turn(self: &Arc<Self>, tasks: &TaskTracker) {
-        let turn = self.queue.take().await;
-        let (plane, item) = (turn.plane, turn.item.clone());
-        let name = self.controllers.get(item.controller).map_or("look", |controller| controller.name());
-        let key = item.key.clone();
-        // In a task of its own: whatever goes wrong in one plane, the others go on.
-        let runner = self.clone();
-        let outcome = match tasks.spawn(async move { runner.work(plane, &item).await }).await {
-            Ok(Ok(Next::Done)) => Outcome::Done,
-            Ok(Ok(Next::Again)) => Outcome::Again,
-            Ok(Ok(Next::Later)) => Outcome::Later,
-            Ok(Ok(Next::After(delay))) => Outcome::After(delay),
+    async fn turn(&self, plane: PlaneId, item: Item) -> Outcome {
+        let late = |_| Err(Status::timeout("a controller took too long"));
+        let done = timeout(LONGEST, within_turn(self.work(plane, &item))).await.unwrap_or_else(late);
+        // If it was the last one of its plane, the cursor can leave the plane out.
+        self.news.store(true, Ordering::Release);
+        let controller = self.controllers.get(item.controller).map_or("look", |controller| controller.name());
+        let key = &item.key;
+        match done {
+            Ok(Next::Done) => Outcome::Done,
+            Ok(Next::Again) => Outcome::Again,
+            Ok(Next::Later) => Outcome::Later,
+            Ok(Next::After(delay)) => Outcome::After(delay),
             // The plane is gone, or what the key stands for is.
-            Ok(Err(status)) if status.code == 404 => Outcome::Done,
-            // Somebody else was faster. Another look will show what is left to do.
-            Ok(Err(status)) if status.code == 409 => {
-                tracing::debug!(%plane, controller = name, %key, error = %status, "is tried again");
+            Err(status) if status.code == 404 => Outcome::Done,
+            // What a plane's own users cause (a conflict, a quota, a webhook) is no news for whoever runs the server.
+            Err(status) if status.code < 500 => {
+                tracing::debug!(%plane, controller, %key, error = %status, "is tried again");
                 Outcome::Later
             }
-            Ok(Err(status)) => {
-                tracing::warn!(%plane, controller = name, %key, error = %status, "cannot be reconciled yet");
+            Err(status) => {
+                tracing::warn!(%plane, controller, %key, error = %status, "cannot be reconciled yet");
                 Outcome::Later
             }
-            Err(error) if error.is_panic() => {
-                tracing::error!(%plane, controller = name, %key, %error, "a controller broke off");
-                Outcome::Later
-            }
-            Err(_) => Outcome::Later,
-        };
-        turn.finish(outcome);
-        if self.queue.is_idle(plane) {
-            self.news.store(true, Ordering::Release);
         }
     }
 
@@ -250,7 +255,9 @@ impl Runner {
             loop {
                 let query = Query { after, limit: LOOK_PAGE_LEN, ..Query::default() };
                 let page = self.client.list(plane, &facts.name, query).await?;
-                let full = page.len() >= LOOK_PAGE_LEN;
+                if page.is_empty() {
+                    break;
+                }
                 after = None;
                 for object in page {
                     let text = |field| SmolStr::new(object.str_at(&["metadata", field]).unwrap_or_default());
@@ -273,15 +280,16 @@ impl Runner {
                         new,
                     });
                 }
-                if !full {
-                    break;
-                }
             }
         }
         Ok(Next::Done)
     }
 
     async fn save(&self) {
+        if self.deleted.swap(false, Ordering::AcqRel) {
+            let is_gone = |plane| !self.client.has_plane(plane);
+            self.controllers.iter().for_each(|controller| controller.forget(&is_gone));
+        }
         if !self.news.swap(false, Ordering::AcqRel) {
             return;
         }

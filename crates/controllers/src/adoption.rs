@@ -9,9 +9,10 @@ use polder_client::resource::{PODS, REPLICA_SETS};
 use polder_client::{Answer, Change, Controller, InPlane, Interest, Next, Query, Wake};
 use polder_model::{GroupVersionResource, SmolStr, Status, Value, format_smolstr};
 
+use crate::job;
 use crate::workload::claim::{Claim, Claimant};
 use crate::workload::kind::{DAEMON_SET, DEPLOYMENT, JOB, REPLICA_SET, REPLICATION_CONTROLLER, STATEFUL_SET};
-use crate::workload::{Kind, Meta as _, pod};
+use crate::workload::{Kind, Meta as _, pod, soon_after_conflict};
 
 /// Objects of a namespace that are looked at in a turn.
 const PAGE_LEN: usize = 500;
@@ -48,7 +49,7 @@ impl Controller for Adoption {
     }
 
     fn reconcile<'a>(&'a self, plane: &'a InPlane, key: &'a str) -> Answer<'a, Next> {
-        Box::pin(look(plane, key))
+        Box::pin(async { soon_after_conflict(look(plane, key).await) })
     }
 }
 
@@ -70,7 +71,7 @@ async fn look(plane: &InPlane, key: &str) -> Result<Next, Status> {
         for child in &page {
             settle(plane, resource, child).await?;
         }
-        match page.last().filter(|_| page.len() >= PAGE_LEN) {
+        match page.last() {
             Some(last) => after = Some((SmolStr::new(last.namespace()), SmolStr::new(last.name()))),
             None => return Ok(Next::Done),
         }
@@ -120,10 +121,11 @@ fn may_adopt(kind: &Kind, owner: &Value, child: &Value) -> bool {
             let ordinal = child.name().strip_prefix(owner.name()).and_then(|rest| rest.strip_prefix('-'));
             ordinal.is_some_and(|ordinal| ordinal.parse::<u32>().is_ok())
         }
+        "Job" => job::is_ours(owner) && !job::is_finished(owner),
         _ => true,
     }
 }
 
 fn finalizer(kind: &Kind) -> Option<&'static str> {
-    (kind.kind == JOB.kind).then_some("batch.kubernetes.io/job-tracking")
+    (kind.kind == JOB.kind).then_some(job::FINALIZER)
 }

@@ -3,6 +3,7 @@
 //! Roles are gathered in the order of selectors and names, and equal rules once, so the same roles always give the same
 //! bytes, and a role that is as it should be is not written. One key stands for all roles of a plane.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use polder_client::resource::CLUSTER_ROLES;
@@ -45,16 +46,25 @@ impl Controller for ClusterRoleAggregation {
     }
 }
 
+/// What is gathered for one role, what it has already counted again.
+const BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// The rules a role should have; nothing if it gathers none.
 fn gathered(role: &Value, roles: &[Arc<Value>]) -> Option<Vec<Value>> {
     let aggregation = role.get("aggregationRule").filter(|rule| !rule.is_null())?;
-    let mut rules: Vec<Value> = Vec::new();
+    let (mut rules, mut seen, mut bytes) = (Vec::new(), HashSet::new(), 0);
     for selector in aggregation.array_at(&["clusterRoleSelectors"]) {
         let selector = LabelSelector::from_value(selector).ok()?;
         let label = |other: &Arc<Value>| selector.matches(|key| other.str_at(&["metadata", "labels", key]));
         let others = roles.iter().filter(|other| meta::name(other) != meta::name(role) && label(other));
         for rule in others.flat_map(|other| other.array_at(&["rules"])) {
-            if !rules.contains(rule) {
+            let text = rule.to_vec();
+            bytes += text.len();
+            // More than an object can hold: the role stays as it is.
+            if bytes > BYTES_MAX {
+                return None;
+            }
+            if seen.insert(text) {
                 rules.push(rule.clone());
             }
         }

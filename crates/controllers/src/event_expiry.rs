@@ -77,7 +77,7 @@ async fn look(plane: &InPlane) -> Result<Found, Status> {
     loop {
         let query = Query { after, limit: PAGE_LEN, ..Query::default() };
         let page = plane.client.list(plane.plane, &EVENTS, query).await?;
-        let full = page.len() >= PAGE_LEN;
+        let is_end = page.is_empty();
         after = None;
         for event in page {
             let text = |field| SmolStr::new(event.str_at(&["metadata", field]).unwrap_or_default());
@@ -96,7 +96,7 @@ async fn look(plane: &InPlane) -> Result<Found, Status> {
             found = Found { oldest: None, more: true };
             break;
         }
-        if !full {
+        if is_end {
             break;
         }
     }

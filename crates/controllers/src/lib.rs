@@ -28,8 +28,12 @@ mod volume_binder;
 mod workload;
 
 mod adoption;
+mod cronjob;
 mod daemonset;
 mod deployment;
+mod job;
+mod job_ttl;
+mod pod_gc;
 mod replicaset;
 mod statefulset;
 
@@ -71,6 +75,10 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(deployment::Deployments::new()),
         Box::new(daemonset::DaemonSets::new()),
         Box::new(statefulset::StatefulSets::new()),
+        Box::new(job::Jobs::new()),
+        Box::new(cronjob::CronJobs::new()),
+        Box::new(job_ttl::JobTtl),
+        Box::new(pod_gc::PodGc::default()),
         Box::new(simulation::Nodes),
         Box::new(simulation::Scheduler),
         Box::new(simulation::Kubelet),

@@ -98,7 +98,7 @@ async fn each(
         let page = plane.client.list(plane.plane, &facts.name, query).await?;
         page.iter().for_each(|object| visit(object));
         match page.last() {
-            Some(last) if page.len() >= PAGE_LEN => {
+            Some(last) => {
                 after = Some((meta::namespace(last).into(), meta::name(last).into()));
             }
             _ => return Ok(()),

@@ -20,6 +20,8 @@ pub(crate) struct Configuration {
     pub(crate) hosts: Vec<String>,
     /// Static bearer tokens.
     pub(crate) token_file: Option<PathBuf>,
+    /// Addresses that webhooks of planes may have beside public ones: `10.0.0.0/8`.
+    pub(crate) webhook_networks: Vec<String>,
     /// Limits of planes that name none of their own.
     pub(crate) default_limits: PlaneLimits,
     /// Memory for hot objects.

@@ -2,6 +2,7 @@
 
 mod commands;
 mod config;
+mod webhooks;
 
 use std::process::ExitCode;
 

@@ -168,6 +168,24 @@ impl Registry {
         Ok(())
     }
 
+    /// Asks plugins about a connection to something behind an object: `exec`, `proxy` and the like. The caller has been
+    /// authorized.
+    pub async fn admit_connection(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        query: &Query,
+    ) -> Result<(), Status> {
+        let part = target.served().subresource(&target.subresource).ok_or_else(Status::path_not_found)?;
+        let mut wanted = connection_options(query);
+        wanted.set_at(&["kind"], part.kind.kind.clone());
+        wanted.set_at(&["apiVersion"], part.kind.group_version().to_string());
+        let options = WriteOptions::default();
+        let operation = Operation::Connect;
+        self.admit(context, target, operation, &mut wanted, None, (&options).into()).await?;
+        self.judge(context, target, operation, Some(&wanted), None, (&options).into()).await
+    }
+
     /// Takes one disruption from the budget of a pod, if it has one.
     async fn spend(
         &self,
@@ -228,6 +246,30 @@ impl Registry {
         let (namespace, name, subresource) = Default::default();
         Ok(Target { definition, version, namespace, name, subresource })
     }
+}
+
+/// What the query of a connection asks for.
+fn connection_options(query: &Query) -> Value {
+    let mut options = json!({});
+    for flag in ["stdin", "stdout", "stderr", "tty"] {
+        if query.flag(flag) {
+            options.set_at(&[flag], true);
+        }
+    }
+    for text in ["container", "path"] {
+        if let Some(given) = query.get(text).filter(|given| !given.is_empty()) {
+            options.set_at(&[text], SmolStr::new(given));
+        }
+    }
+    let command: Vec<Value> = query.all("command").map(Value::from).collect();
+    let ports = query.all("ports").flat_map(|ports| ports.split(','));
+    let ports: Vec<Value> = ports.filter_map(|port| port.parse::<i64>().ok()).map(Value::from).collect();
+    for (name, list) in [("command", command), ("ports", ports)] {
+        if !list.is_empty() {
+            options.set_at(&[name], list);
+        }
+    }
+    options
 }
 
 /// What is sent has the form of its kind.

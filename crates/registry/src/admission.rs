@@ -22,6 +22,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::context::{FieldValidation, RequestContext, WriteOptions};
 use crate::custom::Turns;
+use crate::decode::Misshapen;
 use crate::definition::{ResourceDefinition, Target};
 use crate::delete::DeleteOptions;
 use crate::registry::{Registry, convert};
@@ -129,6 +130,7 @@ impl Registry {
         let kept = Kept::take(operation, target, object, &rules);
         let outcome = chain.admit(&request, object, &world, &mut notes).await;
         tell(context, &mut notes);
+        context.check_refusal()?;
         outcome?;
         kept.put_back(target, object)
     }
@@ -136,7 +138,7 @@ impl Registry {
     /// The rules of the plane, where they can be about this resource.
     async fn rules_for(&self, context: &RequestContext, target: &Target) -> Result<Arc<Rulebook>, Status> {
         match target.definition.admission.heeds_rules() {
-            true => self.rulebook(&context.plane).await,
+            true => Ok(self.rules(&context.plane).await?.book),
             false => Ok(self.rulebooks.none().clone()),
         }
     }
@@ -162,6 +164,7 @@ impl Registry {
         let (world, mut notes) = (Surroundings::new(self, context, target), Notes::default());
         let outcome = chain.validate(&request, object, &world, &mut notes).await;
         tell(context, &mut notes);
+        context.check_refusal()?;
         outcome
     }
 
@@ -182,7 +185,8 @@ impl Registry {
         };
         let chain = &target.definition.admission;
         let released = self.released(context, target, object, old);
-        if !chain.accounts(operation) {
+        // Quotas are all that is accounted for.
+        if !chain.accounts(operation) || !self.rules(&context.plane).await?.quotas {
             return Ok(Account { writes: released, _turn: None });
         }
         // Accounts are kept by the server itself.
@@ -569,12 +573,16 @@ impl World for Surroundings<'_> {
         let (context, target) = (self.context, self.target);
         let part = target.served().subresource(&target.subresource);
         let own_kind = part.is_none_or(|part| part.kind.kind == target.definition.kind);
-        let kind = part.map_or(&target.definition.kind, |part| &part.kind.kind);
         let shaped = match own_kind {
-            true => decode::shape(context, target, object, Vec::new(), FieldValidation::Ignore),
+            true => {
+                decode::shape(context, target, object, decode::Duplicates::default(), FieldValidation::Ignore)
+            }
             false => decode::shape_part(context, target, object, FieldValidation::Ignore),
         };
-        shaped.map_err(|problem| problem.in_document(kind, &target.served().name))
+        shaped.map_err(|problem| match problem {
+            Misshapen::Unfit(text) => Status::untyped(500, text),
+            Misshapen::Refused(status) => status,
+        })
     }
 
     fn call<'a>(
@@ -583,7 +591,11 @@ impl World for Surroundings<'_> {
         body: Vec<u8>,
         timeout: Duration,
     ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>> {
-        Box::pin(self.registry.call_webhook(&self.context.plane, endpoint, body, timeout, self.began))
+        Box::pin(async move {
+            self.context.about_to_wait()?;
+            let plane = &self.context.plane;
+            self.registry.call_webhook(plane, endpoint, body, timeout, self.began).await
+        })
     }
 
     fn aside<'a>(&'a self, work: Box<dyn FnOnce() + Send>) -> Answer<'a, ()> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use polder_auth::UserInfo;
+use polder_client::large::Places;
 use polder_client::{
     Answer, At, Change, Changes, ChangesError, Client, Cursor, Delete, Patch, Query, ResourceFacts, Snapshot,
     Stored,
@@ -18,7 +19,7 @@ use polder_store::{
 };
 
 use crate::context::{RequestContext, WriteOptions};
-use crate::decode::Document;
+use crate::decode::{Document, Duplicates};
 use crate::definition::Target;
 use crate::delete::DeleteOptions;
 use crate::registry::{Answered, ObjectAnswer, Registry};
@@ -30,18 +31,27 @@ const MANAGER: SmolStr = SmolStr::new_static("kube-controller-manager");
 /// Where the cursor of controllers is: a resource nobody serves, one object of it.
 const CURSORS: (&str, &str) = ("polder.dev", "cursors");
 const CURSOR: &str = "controllers";
+/// Objects are read and parsed in pieces of about this size.
+const PIECE_BYTES: usize = 256 * 1024;
+/// Lists up to this size are read by whoever wants to.
+const SMALL_BYTES: usize = 1024 * 1024;
+/// Larger ones by so many at a time.
+const LARGE_LISTS: usize = 2;
+const LIST_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// The registry for callers in this process.
 pub struct LocalClient {
     registry: Arc<Registry>,
     user: UserInfo,
     options: WriteOptions,
+    /// Those who read much at once.
+    large: Places,
 }
 
 impl LocalClient {
     pub fn new(registry: Arc<Registry>) -> LocalClient {
         let options = WriteOptions { field_manager: Some(MANAGER), ..WriteOptions::default() };
-        LocalClient { registry, user: UserInfo::system(), options }
+        LocalClient { registry, user: UserInfo::system(), options, large: Places::new(LARGE_LISTS) }
     }
 
     fn context(&self, plane: PlaneId) -> Result<RequestContext, Status> {
@@ -138,18 +148,40 @@ impl Client for LocalClient {
             };
             let (context, target) = self.whole(&at).await?;
             self.registry.authorize(&context, "list", &target).await?;
-            let list = ListQuery {
+            let mut list = ListQuery {
                 namespace: (!query.namespace.is_empty()).then_some(query.namespace),
                 after: query.after.map(|(namespace, name)| ObjectName { namespace, name }),
                 limit: query.limit,
+                bytes_max: PIECE_BYTES,
                 filter: filter(query.labels, query.containing),
                 ..ListQuery::all(target.definition.resource_id)
             };
-            let page = self.registry.store.list(&context.plane, list).await;
-            let page = page.map_err(|error| read_failed(&context.plane, error))?;
-            let value =
-                |stored: &Arc<StoredObject>| self.registry.to_client(&context, &target, stored).map(Arc::new);
-            page.objects.iter().map(value).collect()
+            let (mut values, mut bytes, mut _place) = (Vec::new(), 0, None);
+            loop {
+                let page = self.registry.store.list(&context.plane, list.clone()).await;
+                let page = page.map_err(|error| read_failed(&context.plane, error))?;
+                for stored in &page.objects {
+                    bytes += stored.record.len();
+                    values.push(Arc::new(self.registry.to_client(&context, &target, stored)?));
+                }
+                let is_page = query.limit > 0 && (values.len() >= query.limit || bytes >= SMALL_BYTES);
+                let Some(last) = page.objects.last().filter(|_| page.more && !is_page) else { break };
+                if bytes > LIST_BYTES_MAX {
+                    let name = &resource.resource;
+                    return Err(Status::too_large(format!(
+                        "there are too many {name} for a controller to look at"
+                    )));
+                }
+                if bytes > SMALL_BYTES && _place.is_none() {
+                    _place = self.large.take().await;
+                }
+                list.after = Some(last.name.clone());
+                list.at = Some(page.revision);
+                list.limit = query.limit.saturating_sub(values.len());
+                // Other planes get on meanwhile.
+                tokio::task::yield_now().await;
+            }
+            Ok(values)
         })
     }
 
@@ -169,7 +201,7 @@ impl Client for LocalClient {
                 }
                 _ => {}
             }
-            let document = Document { value: object, duplicates: Vec::new() };
+            let document = Document { value: object, duplicates: Duplicates::default() };
             let answer = self.registry.create(&context, &target, document, &self.options).await?;
             self.value(&context, &target, answer)
         })
@@ -178,7 +210,7 @@ impl Client for LocalClient {
     fn update<'a>(&'a self, at: &'a At, object: Value) -> Answer<'a, Value> {
         Box::pin(async move {
             let (context, target) = self.whole(at).await?;
-            let document = Document { value: object, duplicates: Vec::new() };
+            let document = Document { value: object, duplicates: Duplicates::default() };
             let answer = self.registry.update(&context, &target, document, &self.options).await?;
             self.value(&context, &target, answer)
         })
@@ -201,7 +233,7 @@ impl Client for LocalClient {
                     return self.value(&context, &target, answer);
                 }
             };
-            let document = Document { value, duplicates: Vec::new() };
+            let document = Document { value, duplicates: Duplicates::default() };
             let answer = self.registry.patch(&context, &target, kind, &document, &self.options).await?;
             self.value(&context, &target, answer)
         })
@@ -229,8 +261,8 @@ impl Client for LocalClient {
         self.registry.store.plane_by_id(plane).is_some()
     }
 
-    fn planes(&self) -> Vec<PlaneId> {
-        self.registry.store.plane_ids()
+    fn planes_changed(&self, after: u64) -> Vec<PlaneId> {
+        self.registry.store.planes_changed(Revision(after))
     }
 
     fn plane_object(&self, plane: PlaneId) -> Answer<'_, Option<Arc<Value>>> {

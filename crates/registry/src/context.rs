@@ -8,7 +8,6 @@ use polder_model::{FieldError, GroupKind, SmolStr, Status, Value};
 use polder_store::Plane;
 
 /// One request on its way through the registry.
-#[derive(Debug)]
 pub struct RequestContext {
     pub plane: Arc<Plane>,
     pub user: UserInfo,
@@ -16,6 +15,26 @@ pub struct RequestContext {
     warnings: Mutex<Vec<String>>,
     /// What the audit log should know.
     annotations: Mutex<Vec<(String, String)>>,
+    /// Whose turn this is, if it needs one.
+    pace: Mutex<Option<Arc<dyn Pace>>>,
+    /// Why the request cannot go on, whatever else is said.
+    refusal: Mutex<Option<Status>>,
+}
+
+impl std::fmt::Debug for RequestContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let user = &self.user;
+        f.debug_struct("RequestContext")
+            .field("plane", &self.plane.id)
+            .field("user", user)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whoever gave a request its turn, and must know when it does not use it.
+pub trait Pace: Send + Sync {
+    /// The request is about to wait for somebody outside; an error if there are too many of those.
+    fn waits(&self) -> Result<(), Status>;
 }
 
 /// More warnings than this are not sent.
@@ -23,7 +42,33 @@ const WARNINGS_MAX: usize = 64;
 
 impl RequestContext {
     pub fn new(plane: Arc<Plane>, user: UserInfo) -> RequestContext {
-        RequestContext { plane, user, warnings: Mutex::default(), annotations: Mutex::default() }
+        RequestContext {
+            plane,
+            user,
+            warnings: Mutex::default(),
+            annotations: Mutex::default(),
+            pace: Mutex::default(),
+            refusal: Mutex::default(),
+        }
+    }
+
+    /// Says whose turn this is, or that it is over.
+    pub fn set_pace(&self, pace: Option<Arc<dyn Pace>>) {
+        *self.pace.lock() = pace;
+    }
+
+    /// Called before the request waits for a webhook. If it may not, it is refused, whatever the webhook is for.
+    pub(crate) fn about_to_wait(&self) -> Result<(), String> {
+        let Some(pace) = self.pace.lock().clone() else { return Ok(()) };
+        pace.waits().map_err(|status| {
+            let text = status.message.clone();
+            self.refusal.lock().get_or_insert(status);
+            text
+        })
+    }
+
+    pub(crate) fn check_refusal(&self) -> Result<(), Status> {
+        self.refusal.lock().take().map_or(Ok(()), Err)
     }
 
     pub fn warn(&self, text: impl Into<String>) {

@@ -23,8 +23,39 @@ const SHOWN_LEN_MAX: usize = 8 * 1024;
 #[derive(Debug)]
 pub struct Document {
     pub value: Value,
-    /// Paths of keys that stood twice.
-    pub duplicates: Vec<String>,
+    pub duplicates: Duplicates,
+}
+
+/// Keys that stood twice.
+#[derive(Clone, Debug)]
+pub enum Duplicates {
+    /// By their paths.
+    Fields(Vec<String>),
+    /// As a reader of YAML names them, with the line.
+    Lines(Vec<String>),
+}
+
+impl Default for Duplicates {
+    fn default() -> Duplicates {
+        Duplicates::Fields(Vec::new())
+    }
+}
+
+/// As a strict reader complains.
+impl std::fmt::Display for Duplicates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Duplicates::Fields(paths) => {
+                let fields: Vec<String> = paths.iter().map(|path| duplicate_field(path)).collect();
+                f.write_str(&fields.join(", "))
+            }
+            Duplicates::Lines(lines) => write!(f, "yaml: unmarshal errors:\n  {}", lines.join("\n  ")),
+        }
+    }
+}
+
+fn duplicate_field(path: &str) -> String {
+    format!("duplicate field {path:?}")
 }
 
 /// Checks that the document is of the kind the path names, and brings it into shape.
@@ -82,7 +113,7 @@ pub(crate) fn shape(
     context: &RequestContext,
     target: &Target,
     value: &mut Value,
-    duplicates: Vec<String>,
+    duplicates: Duplicates,
     validation: FieldValidation,
 ) -> Result<(), Misshapen> {
     let schema = target.served().schema.node();
@@ -114,7 +145,7 @@ pub(crate) fn shape_part(
     coerce(schema.node(), value).map_err(|error| Misshapen::Unfit(error.to_string()))?;
     let mut unknown = Vec::new();
     prune(schema.node(), value, &mut unknown);
-    report(context, unknown, Vec::new(), false, validation)
+    report(context, unknown, Duplicates::default(), false, validation)
 }
 
 /// Fills in what is missing. Also used for objects written before a default existed.
@@ -273,28 +304,34 @@ fn unfit(kind: &str, version: &str, problem: &str) -> Status {
 fn report(
     context: &RequestContext,
     unknown: Vec<String>,
-    duplicates: Vec<String>,
+    duplicates: Duplicates,
     duplicates_first: bool,
     validation: FieldValidation,
 ) -> Result<(), Misshapen> {
-    if unknown.is_empty() && duplicates.is_empty() {
+    let (Duplicates::Fields(repeated) | Duplicates::Lines(repeated)) = &duplicates;
+    if unknown.is_empty() && repeated.is_empty() {
         return Ok(());
     }
-    let unknown = unknown.iter().map(|path| format!("unknown field {path:?}"));
-    let duplicates = duplicates.iter().map(|path| format!("duplicate field {path:?}"));
-    let problems: Vec<String> = if duplicates_first {
-        duplicates.chain(unknown).collect()
-    } else {
-        unknown.chain(duplicates).collect()
+    let unknown: Vec<String> = unknown.iter().map(|path| format!("unknown field {path:?}")).collect();
+    // A document in YAML has been read before anybody looks at its fields.
+    let duplicates_first = duplicates_first || matches!(duplicates, Duplicates::Lines(_));
+    let in_order = |duplicates: Vec<String>| match duplicates_first {
+        true => [duplicates, unknown].concat(),
+        false => [unknown, duplicates].concat(),
     };
     match validation {
         FieldValidation::Ignore => Ok(()),
         FieldValidation::Warn => {
-            problems.into_iter().for_each(|problem| context.warn(problem));
+            let duplicates = match duplicates {
+                Duplicates::Fields(paths) => paths.iter().map(|path| duplicate_field(path)).collect(),
+                Duplicates::Lines(lines) => lines,
+            };
+            in_order(duplicates).into_iter().for_each(|problem| context.warn(problem));
             Ok(())
         }
         FieldValidation::Strict => {
-            Err(Misshapen::Unfit(format!("strict decoding error: {}", problems.join(", "))))
+            let duplicates = if repeated.is_empty() { Vec::new() } else { vec![duplicates.to_string()] };
+            Err(Misshapen::Unfit(format!("strict decoding error: {}", in_order(duplicates).join(", "))))
         }
     }
 }

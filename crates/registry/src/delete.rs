@@ -335,7 +335,8 @@ impl Registry {
 /// Gives an object the finalizer that makes the garbage collector see to its dependents first, as whoever deletes it
 /// wants; as whoever made it wants, or its kind has it, if that is left open.
 fn hold_for_dependents(target: &Target, marked: &mut Value, wanted: Option<Propagation>) {
-    if target.definition.error_kind().kind == "Event" {
+    let is_event = |group: &str| matches!(group, "" | "events.k8s.io");
+    if target.definition.kind == "Event" && is_event(&target.definition.group) {
         return;
     }
     let own = marked.array_at(&["metadata", "finalizers"]);

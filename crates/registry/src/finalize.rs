@@ -9,6 +9,7 @@
 //! ordinary write, and the object goes with that.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -28,6 +29,8 @@ use crate::remains::{Remains, report};
 use crate::status::{commit_failed, read_failed};
 
 const WORKERS: usize = 4;
+/// Nobody waits longer for a chore of another plane.
+const LONG: Duration = Duration::from_secs(1);
 /// Chores of one plane that are remembered one by one.
 const PLANE_LEN_MAX: usize = 1_000;
 /// Objects removed in one turn.
@@ -103,12 +106,18 @@ impl Registry {
         join_all(workers).await;
     }
 
+    /// Does the next chore. One that takes long (a webhook of its plane may be slow, or dead) goes on by itself: it holds up
+    /// none but its plane.
     async fn take_turn(self: &Arc<Self>) {
-        let turn = self.chores.queue.take().await;
-        // In a task of its own: whatever goes wrong in one plane's chore, the others' go on.
-        let (registry, plane, chore) = (self.clone(), turn.plane, turn.item.clone());
-        let task = self.tasks.spawn(async move { registry.do_chore(plane, &chore).await });
-        let (plane, chore) = (turn.plane, turn.item.clone());
+        let (plane, chore) = self.chores.queue.take().await.detach();
+        let mut work = self.tasks.spawn(self.clone().turn(plane, chore));
+        drop(tokio::time::timeout(LONG, &mut work).await);
+    }
+
+    async fn turn(self: Arc<Self>, plane: PlaneId, chore: Chore) {
+        // In a task of its own: whatever goes wrong in one plane's chore, it is tried again.
+        let (registry, own) = (self.clone(), chore.clone());
+        let task = self.tasks.spawn(async move { registry.do_chore(plane, &own).await });
         let outcome = match task.await {
             Ok(Ok(outcome)) => outcome,
             // The plane is gone, or what the chore was about is.
@@ -122,17 +131,11 @@ impl Registry {
                 Outcome::Later
             }
         };
-        turn.finish(outcome);
-        if !self.chores.queue.is_idle(plane) {
-            return;
-        }
-        let registry = self.clone();
-        match self.tasks.spawn(async move { registry.unmark(plane).await }).await {
-            Ok(Ok(())) => {}
-            Ok(Err(status)) => {
-                tracing::warn!(%plane, error = %status, "cannot note that a plane's chores are done");
-            }
-            Err(error) => tracing::error!(%plane, %error, "noting that a plane's chores are done broke off"),
+        self.chores.queue.finish(plane, &chore, outcome);
+        if self.chores.queue.is_idle(plane)
+            && let Err(status) = self.unmark(plane).await
+        {
+            tracing::warn!(%plane, error = %status, "cannot note that a plane's chores are done");
         }
     }
 

@@ -35,6 +35,7 @@ mod resources;
 mod reviews;
 mod rulebooks;
 mod scale;
+mod tokens;
 mod upstream_key;
 pub mod webhooks;
 

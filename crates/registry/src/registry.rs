@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use polder_auth::authn::Authenticators;
 use polder_auth::authz::{self, Attributes, Chain, Decision};
 use polder_model::{GroupResource, GroupVersion, PlaneId, Status, Value};
 use polder_store::{Key, ObjectName, Plane, ResourceId, Store, StoredObject};
@@ -29,6 +30,8 @@ pub struct RegistryOptions {
     pub default_limits: polder_store::Limits,
     /// Seconds since 1970.
     pub clock: fn() -> i64,
+    /// Who people are.
+    pub authenticators: Arc<Authenticators>,
 }
 
 pub struct Registry {
@@ -126,22 +129,34 @@ impl Registry {
         target: &Target,
     ) -> Result<(), Status> {
         let resource = target.definition.group_resource();
-        let attributes = Attributes {
-            user: &context.user,
-            plane: context.plane.id,
-            verb,
-            target: authz::Target::Resource {
-                resource: &resource,
-                version: &target.served().name,
-                subresource: &target.subresource,
-                namespace: &target.namespace,
-                name: &target.name,
-            },
+        let target = authz::Target::Resource {
+            resource: &resource,
+            version: &target.served().name,
+            subresource: &target.subresource,
+            namespace: &target.namespace,
+            name: &target.name,
         };
+        self.authorize_target(context, verb, target).await
+    }
+
+    /// The same for what the plane may not even have: whoever may not look learns nothing about what is there.
+    pub async fn authorize_target(
+        &self,
+        context: &RequestContext,
+        verb: &str,
+        target: authz::Target<'_>,
+    ) -> Result<(), Status> {
+        let attributes = Attributes { user: &context.user, plane: context.plane.id, verb, target };
         match self.authorizer.authorize(&attributes).await {
             Decision::Allow => Ok(()),
             refused => {
-                Err(Status::forbidden(&resource, &target.name, &authz::refusal(&attributes, &refused)))
+                let text = authz::refusal(&attributes, &refused);
+                Err(match attributes.target {
+                    authz::Target::Resource { resource, name, .. } => {
+                        Status::forbidden(resource, name, &text)
+                    }
+                    authz::Target::Path(_) => Status::forbidden(&GroupResource::new("", ""), "", &text),
+                })
             }
         }
     }
@@ -153,15 +168,7 @@ impl Registry {
         verb: &str,
         path: &str,
     ) -> Result<(), Status> {
-        let target = authz::Target::Path(path);
-        let attributes = Attributes { user: &context.user, plane: context.plane.id, verb, target };
-        match self.authorizer.authorize(&attributes).await {
-            Decision::Allow => Ok(()),
-            refused => {
-                let nothing = GroupResource::new("", "");
-                Err(Status::forbidden(&nothing, "", &authz::refusal(&attributes, &refused)))
-            }
-        }
+        self.authorize_target(context, verb, authz::Target::Path(path)).await
     }
 
     pub async fn get(

@@ -23,6 +23,7 @@ use crate::registry::Registry;
 use crate::status::read_failed;
 
 const GROUP: &str = "admissionregistration.k8s.io";
+const QUOTAS: &str = "resourcequotas";
 const POLICIES: &str = "validatingadmissionpolicies";
 const BINDINGS: &str = "validatingadmissionpolicybindings";
 const MUTATING: &str = "mutatingwebhookconfigurations";
@@ -39,8 +40,16 @@ const BOOKS_BYTES_MAX: usize = 128 << 20;
 const PLANE_BYTES_MAX: usize = 32 << 20;
 
 struct Slot {
-    book: Arc<Rulebook>,
+    rules: Rules,
     used: u64,
+}
+
+/// What a plane says about its writes.
+#[derive(Clone)]
+pub(crate) struct Rules {
+    pub(crate) book: Arc<Rulebook>,
+    /// There is a `ResourceQuota`, so somebody counts.
+    pub(crate) quotas: bool,
 }
 
 pub(crate) struct Rulebooks {
@@ -81,7 +90,7 @@ impl Rulebooks {
 
     fn remove(&self, planes: &mut HashMap<PlaneId, Slot>, plane: PlaneId) {
         if let Some(slot) = planes.remove(&plane) {
-            self.bytes.fetch_sub(slot.book.bytes(), Ordering::Relaxed);
+            self.bytes.fetch_sub(slot.rules.book.bytes(), Ordering::Relaxed);
         }
     }
 
@@ -90,22 +99,22 @@ impl Rulebooks {
         &self.empty
     }
 
-    fn known(&self, plane: PlaneId) -> Option<Arc<Rulebook>> {
+    fn known(&self, plane: PlaneId) -> Option<Rules> {
         let mut planes = self.planes.lock();
         let slot = planes.get_mut(&plane)?;
         slot.used = self.clock.fetch_add(1, Ordering::Relaxed);
-        Some(slot.book.clone())
+        Some(slot.rules.clone())
     }
 
-    fn keep(&self, plane: PlaneId, book: &Arc<Rulebook>, epoch: u64) {
+    fn keep(&self, plane: PlaneId, rules: &Rules, epoch: u64) {
         let used = self.clock.fetch_add(1, Ordering::Relaxed);
         let mut planes = self.planes.lock();
         if self.epoch(plane).load(Ordering::Acquire) != epoch {
             return;
         }
         self.remove(&mut planes, plane);
-        self.bytes.fetch_add(book.bytes(), Ordering::Relaxed);
-        planes.insert(plane, Slot { book: book.clone(), used });
+        self.bytes.fetch_add(rules.book.bytes(), Ordering::Relaxed);
+        planes.insert(plane, Slot { rules: rules.clone(), used });
         let heavy =
             || self.bytes.load(Ordering::Relaxed) > BOOKS_BYTES_MAX || self.policies.lock().is_heavy();
         while planes.len() > PLANES_LEN_MAX || heavy() {
@@ -173,31 +182,36 @@ fn named(mut value: Value, stored: &StoredObject) -> Value {
     value
 }
 
-/// Something was written or removed: a plane may have other rules now.
-pub(crate) fn committed(registry: &Registry, context: &RequestContext, target: &Target) {
-    if target.definition.group == GROUP {
-        registry.rulebooks.forget(context.plane.id);
+/// Something was written or, if it is not there any more, removed: a plane may have other rules now.
+pub(crate) fn committed(registry: &Registry, context: &RequestContext, target: &Target, there: bool) {
+    let (definition, plane) = (&target.definition, context.plane.id);
+    let is_quota = definition.group.is_empty() && definition.plural == QUOTAS;
+    // One more quota, or another limit, is no news where there is one.
+    let news = || !there || registry.rulebooks.known(plane).is_none_or(|rules| !rules.quotas);
+    if definition.group == GROUP || (is_quota && news()) {
+        registry.rulebooks.forget(plane);
     }
 }
 
 impl Registry {
-    /// The rules of a plane.
-    pub(crate) async fn rulebook(&self, plane: &Arc<Plane>) -> Result<Arc<Rulebook>, Status> {
-        if let Some(book) = self.rulebooks.known(plane.id) {
-            return Ok(book);
+    /// The rules of a plane. Read past the cache: what is made of them is kept, and most planes have none.
+    pub(crate) async fn rules(&self, plane: &Arc<Plane>) -> Result<Rules, Status> {
+        if let Some(rules) = self.rulebooks.known(plane.id) {
+            return Ok(rules);
         }
         let epoch = self.rulebooks.epoch(plane.id).load(Ordering::Acquire);
-        let list = async |plural: &'static str| {
-            let Some(resource) = self.store.known_resource(&GroupResource::new(GROUP, plural)) else {
+        let at = Some(self.store.current());
+        let list = async |group: &'static str, plural: &'static str, limit: usize| {
+            let Some(resource) = self.store.known_resource(&GroupResource::new(group, plural)) else {
                 return Ok(Vec::new());
             };
-            let page = self.store.list(plane, ListQuery::all(resource)).await;
+            let page = self.store.list(plane, ListQuery { at, limit, ..ListQuery::all(resource) }).await;
             page.map(|page| page.objects).map_err(|error| read_failed(plane, error))
         };
-        let bindings = list(BINDINGS).await?;
+        let bindings = list(GROUP, BINDINGS, 0).await?;
         // Without a binding a policy says nothing.
-        let policies = if bindings.is_empty() { Vec::new() } else { list(POLICIES).await? };
-        let all = [bindings, policies, list(MUTATING).await?, list(VALIDATING).await?];
+        let policies = if bindings.is_empty() { Vec::new() } else { list(GROUP, POLICIES, 0).await? };
+        let all = [bindings, policies, list(GROUP, MUTATING, 0).await?, list(GROUP, VALIDATING, 0).await?];
         let book = if all.iter().all(Vec::is_empty) {
             self.rulebooks.empty.clone()
         } else {
@@ -205,8 +219,10 @@ impl Registry {
             let built = tokio::task::spawn_blocking(move || rulebooks.build(all)).await;
             built.map_err(|_| Status::internal("the rules of the plane cannot be read"))?
         };
-        self.rulebooks.keep(plane.id, &book, epoch);
-        Ok(book)
+        let quotas = !list("", QUOTAS, 1).await?.is_empty();
+        let rules = Rules { book, quotas };
+        self.rulebooks.keep(plane.id, &rules, epoch);
+        Ok(rules)
     }
 
     /// Checks the expressions of rules that are about to be stored, and notes in the status of a policy whether they fit

@@ -17,7 +17,7 @@ use crate::registry::Registry;
 /// Calls one plane may have under way; the next one waits, and its time runs.
 const PLANE_CALLS_MAX: usize = 32;
 /// All planes together.
-const CALLS_MAX: usize = 2048;
+const CALLS_MAX: usize = 8192;
 /// All webhooks of one phase of one request together: upstream's bound for a request.
 pub(crate) const PHASE_MAX: Duration = Duration::from_secs(34);
 /// Planes without a call are forgotten when there are more than this.
@@ -146,7 +146,7 @@ impl Registry {
             ..ListQuery::all(slices)
         };
         let page = self.store.list(plane, query).await.map_err(|error| error.to_string())?;
-        let own = page.objects.iter().map(|stored| parse(stored)).filter(|slice| {
+        let own = page.objects.iter().map(parse).filter(|slice| {
             slice.str_at(&["metadata", "labels", "kubernetes.io/service-name"]) == Some(name)
         });
         own.filter_map(|slice| ready(&slice, wanted))

@@ -16,7 +16,7 @@ use polder_admission::Operation;
 use crate::admission::shown_name;
 use crate::behavior::Occasion;
 use crate::context::{FieldValidation, RequestContext, WriteOptions};
-use crate::decode::{self, Document};
+use crate::decode::{self, Document, Duplicates};
 use crate::definition::{Origin, Target};
 use crate::finalize::{begins_to_go, is_marked};
 use crate::identity::{check_missing_uid, check_name, check_same_kind, check_same_uid, check_uid, uid};
@@ -43,7 +43,7 @@ enum Source<'a> {
     /// A whole object.
     Put(Value),
     /// A change to what is there.
-    Patch(PatchKind, &'a Value, Vec<String>),
+    Patch(PatchKind, &'a Value, Duplicates),
     /// What somebody wants the object to say, whatever others want.
     Apply(&'a Value, Force),
 }
@@ -782,7 +782,7 @@ pub(crate) fn apply_patch(
 
 /// Brings a merged object into shape. What nobody knows was refused before it was merged.
 fn shape_applied(context: &RequestContext, target: &Target, new: &mut Value) -> Result<(), Status> {
-    let shaped = decode::shape(context, target, new, Vec::new(), FieldValidation::Ignore);
+    let shaped = decode::shape(context, target, new, Duplicates::default(), FieldValidation::Ignore);
     shaped.map_err(|problem| problem.in_document(&target.definition.kind, &target.served().name))
 }
 

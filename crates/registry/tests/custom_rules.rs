@@ -5,7 +5,7 @@ mod world;
 
 use polder_model::{Status, Value, json};
 use polder_registry::context::WriteOptions;
-use polder_registry::decode::Document;
+use polder_registry::decode::{Document, Duplicates};
 use polder_registry::write::PatchKind;
 
 use self::world::{Plane, World, code, document, pairs};
@@ -39,7 +39,7 @@ fn scaled() -> Value {
 
 async fn sent(plane: &Plane<'_>, value: Value) -> Result<(), Status> {
     let target = plane.target(WIDGETS).await;
-    let sent = Document { value, duplicates: Vec::new() };
+    let sent = Document { value, duplicates: Duplicates::default() };
     plane.world.registry.create(&plane.context(), &target, sent, &WriteOptions::default()).await.map(drop)
 }
 
@@ -96,7 +96,7 @@ async fn custom_objects_say_what_they_are() {
         assert_eq!(code(refused), (expected, text.to_owned()));
     }
     let target = plane.target(&path).await;
-    let patch = Document { value: json!({"spec": {"none": 1}}), duplicates: Vec::new() };
+    let patch = Document { value: json!({"spec": {"none": 1}}), duplicates: Duplicates::default() };
     let strict = WriteOptions::from_query(&pairs(&[("fieldValidation", "Strict")]), "PatchOptions").unwrap();
     let context = plane.context();
     let refused = world.registry.patch(&context, &target, PatchKind::Merge, &patch, &strict).await;
@@ -108,7 +108,7 @@ async fn custom_objects_say_what_they_are() {
     let target = plane.target("v1/configmaps/default").await;
     plane.create("v1/configmaps/default", json!({"metadata": {"name": "c"}})).await.unwrap();
     let target = target.with_name("default", "c");
-    let patch = Document { value: json!({"none": 1}), duplicates: Vec::new() };
+    let patch = Document { value: json!({"none": 1}), duplicates: Duplicates::default() };
     let refused = world.registry.patch(&context, &target, PatchKind::Strategic, &patch, &strict).await;
     let text =
         r#" "" is invalid: patch: Invalid value: "map[none:1]": strict decoding error: unknown field "none""#;
@@ -199,8 +199,10 @@ async fn what_is_accepted_with_a_word() {
     assert_eq!(create(CRDS, definition).await, [r#"unrecognized format "strange""#]);
     // Told once: what was there before is not new.
     let (target, context) = (plane.target(&format!("{CRDS}/widgets.example.com")).await, plane.context());
-    let patch =
-        Document { value: json!({"spec": {"names": {"categories": ["all"]}}}), duplicates: Vec::new() };
+    let patch = Document {
+        value: json!({"spec": {"names": {"categories": ["all"]}}}),
+        duplicates: Duplicates::default(),
+    };
     let options = WriteOptions::default();
     world.registry.patch(&context, &target, PatchKind::Merge, &patch, &options).await.unwrap();
     assert_eq!(context.take_warnings(), Vec::<String>::new());

@@ -8,7 +8,7 @@ use polder_auth::UserInfo;
 use polder_auth::authz::Chain;
 use polder_model::{SmolStr, Value, json};
 use polder_registry::context::WriteOptions;
-use polder_registry::decode::Document;
+use polder_registry::decode::{Document, Duplicates};
 use polder_registry::delete::DeleteOptions;
 use polder_registry::list::ListOptions;
 use polder_registry::listing::Listing;
@@ -46,6 +46,7 @@ impl World {
             base_url: "https://polder.test".into(),
             default_limits: Limits { object_bytes: 1 << 20, ..Limits::default() },
             clock: || 1_767_225_600,
+            authenticators: std::sync::Arc::default(),
         };
         let registry = Arc::new(Registry::new(store.unwrap(), Chain::default(), options));
         let plane = registry.store.plane("core").unwrap();
@@ -73,7 +74,7 @@ impl World {
     }
 
     async fn create(&self, value: Value) {
-        let document = Document { value, duplicates: Vec::new() };
+        let document = Document { value, duplicates: Duplicates::default() };
         let options = WriteOptions::default();
         self.registry.create(&self.context, &self.target, document, &options).await.unwrap();
     }

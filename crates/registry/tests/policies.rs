@@ -139,3 +139,17 @@ async fn other_versions_parts_and_ends_are_judged_too() {
     plane.delete(&format!("{BINDINGS}/all"), json!({})).await.unwrap();
     plane.create("v1/configmaps/default", map("x", "")).await.unwrap();
 }
+
+#[tokio::test]
+async fn connections_are_judged() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let quiet = "request.operation == 'CONNECT' && object.kind == 'PodExecOptions' && !has(object.tty)";
+    plane.create(POLICIES, policy("exec", ("", "v1", "pods/exec"), quiet)).await.unwrap();
+    plane.create(BINDINGS, binding("exec", "exec")).await.unwrap();
+    let target = plane.target("v1/pods/default/p/exec").await;
+    for (query, expected) in [(&[("command", "ls")][..], 0), (&[("tty", "true")][..], 422)] {
+        let asked = world.registry.admit_connection(&plane.context(), &target, &world::pairs(query)).await;
+        assert_eq!(asked.err().map_or(0, |status| status.code), expected, "{query:?}");
+    }
+}

@@ -23,7 +23,7 @@ use crate::answer::{self, Answer};
 use crate::body::Held;
 use crate::duration::parse_duration;
 use crate::finish::Finish;
-use crate::handler::{Call, failure_style, is_long_running, verb};
+use crate::handler::{Call, api_verb, failure_style, is_long_running, verb};
 use crate::impersonate::impersonated;
 use crate::limits::Pass;
 use crate::route::{Request, Route, parse_query};
@@ -70,7 +70,7 @@ pub(crate) async fn serve(
         drained(&state)?;
         let route = route?;
         end = patience(&route, &query)?.map(|patience| started + patience);
-        let user = authenticated(&state, &peer, request.headers())?;
+        let user = authenticated(&state, &peer, request.headers()).await?;
         if user.is_anonymous() && !is_public_path(&route.path()) {
             return Err(stranger(&user, &route, request.method(), &query));
         }
@@ -96,7 +96,6 @@ pub(crate) async fn serve(
             query,
             body,
             body_room: None,
-            turn: None,
             pass,
             deadline: end.unwrap_or(started + LONGEST),
             prefix,
@@ -162,7 +161,7 @@ fn drained(state: &State) -> Result<(), Status> {
     Ok(())
 }
 
-fn authenticated(state: &State, peer: &Peer, headers: &HeaderMap) -> Result<UserInfo, Status> {
+async fn authenticated(state: &State, peer: &Peer, headers: &HeaderMap) -> Result<UserInfo, Status> {
     if let Some(identity) = &peer.identity {
         return identity.clone().map_err(|_| Status::unauthorized());
     }
@@ -171,18 +170,21 @@ fn authenticated(state: &State, peer: &Peer, headers: &HeaderMap) -> Result<User
         let (scheme, token) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
     });
+    if let Some(token) = bearer
+        && let Some(outcome) = state.registry.account_user(token).await
+    {
+        let (user, claims) = outcome?;
+        // A token made for somebody else to read is none for us.
+        let ours = claims.audiences.contains(&claims.issuer);
+        return if ours { Ok(user) } else { Err(Status::unauthorized()) };
+    }
     let credentials = Credentials { certificate: None, bearer_token: bearer };
-    state.authenticators.authenticate(credentials).map_err(|_| Status::unauthorized())
+    state.registry.options.authenticators.authenticate(credentials).map_err(|_| Status::unauthorized())
 }
 
 /// What somebody who proved nothing is told, before anything is looked up or read.
 fn stranger(user: &UserInfo, route: &Route, method: &Method, query: &Query) -> Status {
-    let verb = verb(method, route, query).to_ascii_lowercase();
-    let verb = match verb.as_str() {
-        "post" => "create",
-        "put" => "update",
-        other => other,
-    };
+    let verb = api_verb(method, route, query);
     let path = route.path();
     let own = match route.request() {
         Request::Resource(path) => path,

@@ -133,7 +133,7 @@ async fn connection(
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
     let credentials = Credentials { certificate: certificate.map(|first| &first[..]), bearer_token: None };
     let peer = Arc::new(Peer {
-        identity: certificate.map(|_| state.authenticators.authenticate(credentials)),
+        identity: certificate.map(|_| state.registry.options.authenticators.authenticate(credentials)),
         server_name: session.server_name().map(str::to_ascii_lowercase),
         lane,
         strangers: Strangers::new(&state.strangers),

@@ -6,11 +6,12 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
+use polder_auth::authz;
 use polder_machinery::apply::Force;
 use polder_machinery::protobuf::MEDIA_TYPE as PROTOBUF;
-use polder_model::{FieldError, GroupKind, PlaneId, Status, Value, json, value};
-use polder_registry::context::{WriteOptions, manager_of};
-use polder_registry::decode::Document;
+use polder_model::{FieldError, GroupKind, GroupResource, PlaneId, Status, Value, json, value};
+use polder_registry::context::{FieldValidation, WriteOptions, manager_of};
+use polder_registry::decode::{Document, Duplicates};
 use polder_registry::delete::{DeleteAnswer, DeleteOptions};
 use polder_registry::list::ListOptions;
 use polder_registry::listing::{Listing, Objects};
@@ -28,8 +29,8 @@ use crate::present::Presenter;
 use crate::route::{Request, ResourcePath, Route};
 use crate::stream;
 use crate::table::IncludeObject;
-use crate::weight::{TEXT_WEIGHT, Turn, message_bytes, parsed_bytes};
-use crate::{State, discovery, openapi, protobuf};
+use crate::weight::{TEXT_WEIGHT, message_bytes, parsed_bytes};
+use crate::{State, discovery, openapi, protobuf, yaml};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
@@ -52,8 +53,6 @@ pub(crate) struct Call {
     pub(crate) body: Option<hyper::body::Incoming>,
     /// What the body, and what is made of it, takes up.
     pub(crate) body_room: Option<Room>,
-    /// Among what is heavy, if it is.
-    pub(crate) turn: Option<Turn>,
     /// The place this request holds.
     pub(crate) pass: Option<Pass>,
     /// When an ordinary request must have been answered.
@@ -148,6 +147,11 @@ impl Call {
                 answer.headers_mut().insert(header::CONTENT_TYPE, kind);
                 Ok(answer)
             }
+            "/metrics" => {
+                let text = crate::metrics::of_plane(&self.context.plane, &self.state.gates);
+                Ok(answer::text(StatusCode::OK, text))
+            }
+            "/metrics/slis" => Ok(answer::text(StatusCode::OK, crate::health::indicators(&self.state))),
             "/openapi/v2" => {
                 let catalog = registry.catalog(&self.context.plane).await?;
                 Ok(openapi::v2(&catalog, &self.headers))
@@ -176,9 +180,16 @@ impl Call {
             .resolve(&self.context.plane, &path.group, &path.version, &path.resource)
             .await?;
         let Some((definition, version)) = found else {
-            // Whoever may not look learns nothing about what is there.
-            let verb = self.method.as_str().to_ascii_lowercase();
-            self.state.registry.authorize_path(&self.context, &verb, &self.route.path()).await?;
+            let verb = api_verb(&self.method, &self.route, &self.query);
+            let resource = GroupResource::new(path.group, path.resource);
+            let target = authz::Target::Resource {
+                resource: &resource,
+                version: &path.version,
+                subresource: &path.subresource,
+                namespace: &path.namespace,
+                name: &path.name,
+            };
+            self.state.registry.authorize_target(&self.context, verb, target).await?;
             return Err(Status::path_not_found());
         };
         if !path.rest.is_empty() && path.subresource != "proxy" {
@@ -409,7 +420,7 @@ impl Call {
         let bytes = self.take_body(&target).await?;
         let parsed = value::parse(&bytes)
             .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
-        let patch = Document { value: parsed.value, duplicates: parsed.duplicates };
+        let patch = Document { value: parsed.value, duplicates: Duplicates::Fields(parsed.duplicates) };
         let made = self.state.registry.patch(&self.context, &target, kind, &patch, &options).await?;
         self.write_answer(StatusCode::OK, &target, form, style, made.body)
     }
@@ -421,22 +432,30 @@ impl Call {
         }
         let force = if self.query.flag("force") { Force::Take } else { Force::Refuse };
         let bytes = self.take_body(&target).await?;
-        let intent = match parse_yaml(&bytes) {
+        let parsed = yaml::parse(&bytes)
+            .map_err(|status| Status::bad_request(format!("error decoding YAML: {}", status.message)))?;
+        let intent = match parsed.value {
             // An empty document says nothing, and that is no error yet.
-            Ok(Value::Null) => json!({}),
-            Ok(intent @ Value::Object(_)) => intent,
-            Ok(other) => {
+            Value::Null => json!({}),
+            intent @ Value::Object(_) => intent,
+            other => {
                 return Err(Status::bad_request(format!(
                     "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go \
                      value of type map[string]interface {{}}",
                     other.type_name()
                 )));
             }
-            Err(status) => {
-                return Err(Status::bad_request(format!("error decoding YAML: {}", status.message)));
-            }
         };
+        if !parsed.repeated.is_empty() && options.field_validation == FieldValidation::Strict {
+            return Err(Status::bad_request(format!(
+                "error strict decoding YAML: error converting YAML to JSON: {}",
+                Duplicates::Lines(parsed.repeated)
+            )));
+        }
         let made = self.state.registry.apply(&self.context, &target, &intent, force, &options).await?;
+        if options.field_validation == FieldValidation::Warn {
+            parsed.repeated.into_iter().for_each(|line| self.context.warn(line));
+        }
         let code = if made.created { StatusCode::CREATED } else { StatusCode::OK };
         self.write_answer(code, &target, form, style, made.body)
     }
@@ -464,7 +483,7 @@ impl Call {
         let list = ListOptions::from_query(&self.query, &target)?;
         let options = self.delete_options(&target).await?;
         // The list of what was deleted takes as long as the client does.
-        self.turn = None;
+        self.context.set_pace(None);
         let registry = &self.state.registry;
         let (objects, resource_version) =
             registry.delete_collection(&self.context, &target, &list, &options).await?;
@@ -533,7 +552,10 @@ impl Call {
         }
         // What the body is parsed into is there until the request has been answered.
         self.body_room = room;
-        self.turn = Some(self.state.heavy.enter(weight).await);
+        if let Some(turn) = self.state.heavy.enter(self.context.plane.id, weight).await {
+            // Held as long as the context is.
+            self.context.set_pace(Some(Arc::new(turn)));
+        }
         Ok(bytes)
     }
 
@@ -553,11 +575,11 @@ impl Call {
                 let parsed = value::parse(bytes).map_err(|error| {
                     Status::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
                 })?;
-                Ok(Document { value: parsed.value, duplicates: parsed.duplicates })
+                Ok(Document { value: parsed.value, duplicates: Duplicates::Fields(parsed.duplicates) })
             }
             YAML => {
-                let value = parse_yaml(bytes)?;
-                Ok(Document { value, duplicates: Vec::new() })
+                let yaml::Parsed { value, repeated } = yaml::parse(bytes)?;
+                Ok(Document { value, duplicates: Duplicates::Lines(repeated) })
             }
             _ => Err(Status::unsupported_media_type(accepted)),
         }
@@ -570,33 +592,9 @@ fn roomy(mut answer: Answer, room: Option<Room>) -> Answer {
     answer
 }
 
-/// YAML as API bodies use it: 1.1 booleans, no duplicate keys, bounded. Of several documents the first counts.
-fn parse_yaml(bytes: &[u8]) -> Result<Value, Status> {
-    let text = std::str::from_utf8(bytes).map_err(|error| Status::bad_request(error.to_string()))?;
-    serde_saphyr::from_str(first_document(text))
-        .map_err(|error| Status::bad_request(format!("error converting YAML to JSON: {error}")))
-}
-
 fn patch_refused(error: FieldError) -> Status {
     let kind = GroupKind { group: "meta.k8s.io".into(), kind: "PatchOptions".into() };
     Status::invalid(&kind, "", &[error])
-}
-
-/// A stream of documents up to the mark that begins the second. Nothing else can stand at the start of a line so.
-fn first_document(text: &str) -> &str {
-    let mut begun = false;
-    let mut end = 0;
-    for line in text.split_inclusive('\n') {
-        let is_mark =
-            line.strip_prefix("---").is_some_and(|rest| rest.trim_start() != rest || rest.is_empty());
-        if is_mark && begun {
-            return &text[..end];
-        }
-        let content = line.trim();
-        begun |= !content.is_empty() && !content.starts_with(['#', '%']) && (!is_mark || content.len() > 3);
-        end += line.len();
-    }
-    text
 }
 
 fn patch_types(target: &Target) -> &'static [&'static str] {
@@ -620,6 +618,7 @@ fn paths() -> Value {
         "/healthz",
         "/livez",
         "/metrics",
+        "/metrics/slis",
         "/openapi/v2",
         "/openapi/v3",
         "/readyz",
@@ -652,6 +651,21 @@ pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static st
     }
 }
 
+/// The verb of a request, as authorizers know it.
+pub(crate) fn api_verb(method: &Method, route: &Route, query: &Query) -> &'static str {
+    match verb(method, route, query) {
+        "WATCH" => "watch",
+        "LIST" => "list",
+        "GET" => "get",
+        "POST" => "create",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETECOLLECTION" => "deletecollection",
+        "DELETE" => "delete",
+        _ => "other",
+    }
+}
+
 /// A collection is watched when the query says so; one object only by the old prefix.
 fn is_watch(path: &ResourcePath, query: &Query) -> bool {
     path.watch_prefix || (path.name.is_empty() && query.flag("watch"))
@@ -672,26 +686,4 @@ pub(crate) fn is_long_running(route: &Route, query: &Query) -> bool {
 pub(crate) fn failure_style(headers: &HeaderMap) -> Style {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     Style { gzip: false, ..Style::new(negotiate::accept_failure(accept), headers, None) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_document_counts() {
-        let rows = [
-            ("a: 1\n", "a: 1\n"),
-            ("---\na: 1\n", "---\na: 1\n"),
-            ("# note\n---\na: 1\n---\nb: 2\n", "# note\n---\na: 1\n"),
-            ("a: 1\n---", "a: 1\n"),
-            ("--- {a: 1}\n--- {b: 2}\n", "--- {a: 1}\n"),
-            ("a: |\n  x\n  ---\n  y\n", "a: |\n  x\n  ---\n  y\n"),
-            ("a: 1\n---b: 2\n", "a: 1\n---b: 2\n"),
-            ("", ""),
-        ];
-        for (text, expected) in rows {
-            assert_eq!(first_document(text), expected, "{text:?}");
-        }
-    }
 }

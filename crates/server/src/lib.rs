@@ -32,6 +32,7 @@ mod table;
 mod transfer;
 mod turns;
 mod weight;
+mod yaml;
 
 pub mod chain;
 pub mod negotiate;
@@ -42,7 +43,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use polder_auth::authn::Authenticators;
 use polder_model::{SmolStr, Value, json};
 use polder_registry::Registry;
 use tokio_util::sync::CancellationToken;
@@ -57,7 +57,6 @@ pub const KUBERNETES_VERSION: &str = "v1.35.8";
 /// What every request needs.
 pub struct State {
     pub registry: Arc<Registry>,
-    pub authenticators: Authenticators,
     pub pki: Pki,
     /// Domains whose subdomains are planes.
     pub base_domains: Vec<SmolStr>,
@@ -79,7 +78,6 @@ pub struct State {
 impl State {
     pub fn new(
         registry: Arc<Registry>,
-        authenticators: Authenticators,
         pki: Pki,
         base_domains: Vec<SmolStr>,
         shutdown_delay: Duration,
@@ -87,7 +85,6 @@ impl State {
         let bounds = Bounds::default();
         State {
             registry,
-            authenticators,
             pki,
             base_domains,
             shutdown_delay,

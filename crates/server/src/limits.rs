@@ -119,6 +119,15 @@ impl Gates {
         self.planes.lock().values().map(|gate| gate.counts.lock().requests).sum()
     }
 
+    /// Requests in flight and open watches of one plane.
+    pub(crate) fn of_plane(&self, plane: PlaneId) -> (u64, u64) {
+        let gate = self.planes.lock().get(&plane).cloned();
+        gate.map_or((0, 0), |gate| {
+            let counts = gate.counts.lock();
+            (counts.requests, counts.watches)
+        })
+    }
+
     /// Bytes of bodies in memory, of all planes.
     pub(crate) fn bytes(&self) -> usize {
         self.budget.used()

@@ -12,6 +12,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry as MetricRegistry;
 
+use polder_store::Plane;
+
 use crate::limits::Gates;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -97,4 +99,18 @@ impl Metrics {
         text::encode(&mut out, &self.exposed).ok();
         out
     }
+}
+
+/// What a tenant may know: numbers of its own plane, and nothing that tells of others.
+pub(crate) fn of_plane(plane: &Plane, gates: &Gates) -> String {
+    let (requests, watches) = gates.of_plane(plane.id);
+    let rows = [
+        ("apiserver_current_inflight_requests", "Requests of this plane being answered", requests),
+        ("apiserver_longrunning_requests", "Open watches of this plane", watches),
+        ("polder_plane_objects", "Objects in this plane", plane.usage.objects()),
+        ("polder_plane_stored_bytes", "What this plane's objects take up", plane.usage.bytes()),
+    ];
+    let rows = rows
+        .map(|(name, help, value)| format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n"));
+    rows.concat()
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use polder_auth::MASTERS;
-use polder_auth::authn::PLANE_URI_SCHEME;
+use polder_auth::authn::{AccountKeyError, AccountTokens, PLANE_URI_SCHEME};
 use polder_store::Plane;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -48,6 +48,8 @@ pub struct Pki {
     ca_pem: String,
     issuer: Arc<Issuer<'static, KeyPair>>,
     hosts: Vec<String>,
+    /// Signs tokens of service accounts. PKCS #8.
+    account_key: Vec<u8>,
 }
 
 impl Pki {
@@ -79,12 +81,18 @@ impl Pki {
         };
         let issuer = Issuer::from_ca_cert_pem(&ca_pem, ca_key)
             .map_err(|_| PkiError::Unusable { path: cert_path, directory: directory.into() })?;
-        Ok(Pki { ca_pem, issuer: Arc::new(issuer), hosts: hosts.to_vec() })
+        let account_key = account_key(directory)?;
+        Ok(Pki { ca_pem, issuer: Arc::new(issuer), hosts: hosts.to_vec(), account_key })
     }
 
     /// The authority's certificate, in PEM.
     pub fn ca(&self) -> &str {
         &self.ca_pem
+    }
+
+    /// What signs and reads tokens of service accounts.
+    pub fn account_tokens(&self) -> Result<AccountTokens, AccountKeyError> {
+        AccountTokens::from_key(&self.account_key)
     }
 
     /// TLS for the server: its certificate, and client certificates of this authority if a client has one.
@@ -164,6 +172,21 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
     let mut file = options.open(&next).map_err(file_error)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(file_error)?;
     fs::rename(&next, path).map_err(file_error)
+}
+
+fn account_key(directory: &Path) -> Result<Vec<u8>, PkiError> {
+    let path = directory.join("service-accounts.key");
+    let key = match read(&path)? {
+        Some(pem) => {
+            KeyPair::from_pem(&pem).map_err(|_| PkiError::Unusable { path, directory: directory.into() })?
+        }
+        None => {
+            let key = KeyPair::generate()?;
+            write_private(&path, &key.serialize_pem())?;
+            key
+        }
+    };
+    Ok(key.serialize_der())
 }
 
 fn read(path: &Path) -> Result<Option<String>, PkiError> {

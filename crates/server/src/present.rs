@@ -250,7 +250,8 @@ impl Presenter<'_> {
         failure.map_or(Ok(bytes), Err)
     }
 
-    pub(crate) fn bookmark(&self, version: u64, initial_end: bool) -> Bytes {
+    /// `columns` with the first event of a stream only.
+    pub(crate) fn bookmark(&self, version: u64, initial_end: bool, columns: bool) -> Bytes {
         let mut object = json!({
             "kind": (self.target.definition.kind.clone()), "apiVersion": (self.target.api_version()),
             "metadata": {"resourceVersion": (version.to_string())},
@@ -262,7 +263,8 @@ impl Presenter<'_> {
             Form::Table { v1beta1 } => {
                 let mut meta = Object::new();
                 meta.insert("resourceVersion", version.to_string());
-                frame(self.media, "BOOKMARK", &table::empty(meta, v1beta1))
+                // As upstream has it: a row of an object that is nothing but its metadata.
+                frame(self.media, "BOOKMARK", &self.table(&object, meta, v1beta1, columns))
             }
             Form::Metadata { .. } => frame(self.media, "BOOKMARK", &self.metadata(&object)),
             Form::Whole | Form::Discovery => frame(self.media, "BOOKMARK", &object),

@@ -5,7 +5,7 @@ use polder_machinery::protobuf::{MessageRef, ProtobufError};
 use polder_machinery::schema::table::builtin;
 use polder_model::{GroupVersion, Status, Value};
 use polder_registry::Target;
-use polder_registry::decode::Document;
+use polder_registry::decode::{Document, Duplicates};
 
 use crate::negotiate::Messages;
 
@@ -44,7 +44,7 @@ fn open(envelope: &Envelope<'_>) -> Result<Document, Status> {
         let version = api_version.rsplit('/').next().unwrap_or_default();
         Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}"))
     })?;
-    Ok(Document { value, duplicates: Vec::new() })
+    Ok(Document { value, duplicates: Duplicates::default() })
 }
 
 /// The message of an answer, by what it says it is. `None` for documents that are none.

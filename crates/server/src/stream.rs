@@ -253,7 +253,9 @@ impl Stream {
             WatchItem::Object { change, object, version, event } => {
                 presenter.event(change, &object, version, event.as_deref(), self.first)
             }
-            WatchItem::Bookmark { version, initial_end } => Ok(presenter.bookmark(version, initial_end)),
+            WatchItem::Bookmark { version, initial_end } => {
+                Ok(presenter.bookmark(version, initial_end, self.first))
+            }
             WatchItem::Error(status) => {
                 self.over = true;
                 return Some(frame(self.media, "ERROR", &status.to_value()));

@@ -68,10 +68,18 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
             registry.evict(&call.context, &target, eviction, &call.query).await?;
             Ok(answer::value(StatusCode::CREATED, &success(), style))
         }
-        "token" => Err(Status::untyped(501, "service account tokens are not issued yet")),
+        "token" => {
+            let request = call.document(&target).await?.value;
+            let options = WriteOptions::from_query(&call.query, "CreateOptions")?;
+            let made = registry.make_token(&call.context, &target, request, options.dry_run).await?;
+            Ok(answer::value(StatusCode::CREATED, &made, style))
+        }
         _ => {
             let whole = Target { subresource: Default::default(), ..target.clone() };
             registry.get(&call.context, &whole, "").await?;
+            if target.subresource != "log" {
+                registry.admit_connection(&call.context, &target, &call.query).await?;
+            }
             let kind = &target.definition.kind;
             Err(Status::bad_request(format!(
                 "{} {} has no node behind it: this plane runs no workloads",

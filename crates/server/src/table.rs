@@ -54,10 +54,10 @@ pub(crate) fn frame(target: &Target, meta: Object, v1beta1: bool) -> Value {
     table
 }
 
-/// A table without columns.
+/// A table that does not repeat its columns.
 pub(crate) fn empty(meta: Object, v1beta1: bool) -> Value {
     let version = if v1beta1 { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" };
-    json!({"kind": "Table", "apiVersion": version, "metadata": meta, "columnDefinitions": [], "rows": []})
+    json!({"kind": "Table", "apiVersion": version, "metadata": meta, "columnDefinitions": null, "rows": []})
 }
 
 /// Only the metadata of an object.

@@ -4,10 +4,15 @@
 //! (what was, what is asked for, what will be). Nobody is given room for the worst that can be sent, so the few
 //! documents that are worse than an ordinary request take turns instead.
 //!
-//! **Invariant.** Who is let in waits for no room: it comes to an end by itself.
+//! **Invariant.** Who works waits for no room and nobody else: it comes to an end by itself. Who has to wait for a webhook of
+//! its plane makes place first.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+use polder_model::{PlaneId, Status};
+use polder_registry::context::Pace;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::budget::ORDINARY_BYTES;
@@ -30,27 +35,66 @@ pub(crate) fn message_bytes(message: &[u8]) -> usize {
     message.len().saturating_mul(TEXT_WEIGHT + VALUE_BYTES / 2)
 }
 
-/// The turns of whatever is heavy.
-pub(crate) struct Heavy(Arc<Semaphore>);
+/// Those that wait for somebody outside, a webhook, at one time.
+const WAITING_MAX: usize = 16;
+
+/// The turns of whatever is heavy: one of a plane at a time, so planes take turns.
+pub(crate) struct Heavy {
+    working: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+    planes: Mutex<HashMap<PlaneId, Arc<Semaphore>>>,
+}
 
 /// A turn, until it is dropped.
 pub(crate) struct Turn {
-    _permit: Option<OwnedSemaphorePermit>,
+    _plane: OwnedSemaphorePermit,
+    /// Among those who work; later perhaps among those who wait.
+    place: Mutex<Place>,
+    waiting: Arc<Semaphore>,
+}
+
+enum Place {
+    Working(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit),
+    Waiting(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit),
 }
 
 impl Heavy {
     pub(crate) fn new(cores: usize, in_flight_bytes_max: usize) -> Heavy {
         let most = (in_flight_bytes_max / BYTES_EACH).max(2);
-        Heavy(Arc::new(Semaphore::new(cores.clamp(2, most))))
+        Heavy {
+            working: Arc::new(Semaphore::new(cores.clamp(2, most))),
+            waiting: Arc::new(Semaphore::new(WAITING_MAX)),
+            planes: Mutex::default(),
+        }
     }
 
     /// Waits for a turn, if so much needs one.
-    pub(crate) async fn enter(&self, bytes: usize) -> Turn {
+    pub(crate) async fn enter(&self, plane: PlaneId, bytes: usize) -> Option<Turn> {
         if bytes <= ORDINARY_BYTES {
-            return Turn { _permit: None };
+            return None;
         }
-        // Nobody closes it.
-        Turn { _permit: self.0.clone().acquire_owned().await.ok() }
+        let own = {
+            let mut planes = self.planes.lock();
+            planes.retain(|_, own| Arc::strong_count(own) > 1);
+            planes.entry(plane).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
+        };
+        // Nobody closes them.
+        let _plane = own.acquire_owned().await.ok()?;
+        let working = self.working.clone().acquire_owned().await.ok()?;
+        let (place, waiting) = (Mutex::new(Place::Working(working)), self.waiting.clone());
+        Some(Turn { _plane, place, waiting })
+    }
+}
+
+impl Pace for Turn {
+    fn waits(&self) -> Result<(), Status> {
+        let mut place = self.place.lock();
+        if matches!(*place, Place::Working(_)) {
+            let full = "too many large requests wait for webhooks: try again later";
+            let waiting = self.waiting.clone().try_acquire_owned();
+            *place = Place::Waiting(waiting.map_err(|_| Status::too_many_requests(full, 1))?);
+        }
+        Ok(())
     }
 }
 
@@ -73,12 +117,17 @@ mod tests {
     #[test]
     fn what_is_heavy_takes_turns() {
         let heavy = Heavy::new(16, 128 << 20);
-        let enter = |bytes: usize| heavy.enter(bytes).now_or_never();
-        let (first, second) = (enter(ORDINARY_BYTES + 1).unwrap(), enter(usize::MAX).unwrap());
-        assert!(enter(ORDINARY_BYTES + 1).is_none(), "a third");
-        assert!(enter(ORDINARY_BYTES).is_some(), "what is ordinary goes on");
-        drop(first);
-        assert!(enter(usize::MAX).is_some());
-        drop(second);
+        let enter = |plane: u64, bytes: usize| heavy.enter(PlaneId(plane), bytes).now_or_never();
+        let first = enter(1, ORDINARY_BYTES + 1).flatten().unwrap();
+        assert!(enter(1, usize::MAX).is_none(), "another of the same plane");
+        let second = enter(2, usize::MAX).flatten().unwrap();
+        assert!(enter(3, ORDINARY_BYTES + 1).is_none(), "a third plane");
+        assert!(enter(3, ORDINARY_BYTES).is_some_and(|turn| turn.is_none()), "what is ordinary goes on");
+        first.waits().unwrap();
+        first.waits().unwrap();
+        let third = enter(3, usize::MAX).flatten().unwrap();
+        assert!(enter(1, usize::MAX).is_none(), "it waits, and its plane with it");
+        drop((first, second, third));
+        assert!(enter(1, usize::MAX).is_some());
     }
 }

@@ -98,8 +98,11 @@ impl Store {
         self.shared.planes.read().by_id.get(&id).cloned()
     }
 
-    pub fn plane_ids(&self) -> Vec<PlaneId> {
-        self.shared.planes.read().by_id.keys().copied().collect()
+    /// The planes that were changed after a revision, or may have been.
+    pub fn planes_changed(&self, after: Revision) -> Vec<PlaneId> {
+        let planes = self.shared.planes.read();
+        let changed = |plane: &&Arc<Plane>| plane.usage.last_change().is_none_or(|last| last > after);
+        planes.by_id.values().filter(changed).map(|plane| plane.id).collect()
     }
 
     pub fn planes_len(&self) -> usize {

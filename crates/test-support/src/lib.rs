@@ -5,6 +5,7 @@
 //! the tests are about what the server does with untidy ones.
 
 pub mod http2;
+pub mod webhook;
 
 mod client;
 mod http;

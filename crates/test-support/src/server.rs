@@ -61,8 +61,14 @@ impl TestServer {
                 ready.send(pki.admin_kubeconfig(&url)?)?;
                 let site = bootstrap::Site { ca: pki.ca().into(), address: Some(server.address()) };
                 let store = memory_store(&site)?;
-                let options =
-                    RegistryOptions { base_url: url, default_limits: Limits::default(), clock: now };
+                let accounts = Some(pki.account_tokens()?);
+                let authenticators = Arc::new(Authenticators { accounts, ..Authenticators::default() });
+                let options = RegistryOptions {
+                    base_url: url,
+                    default_limits: Limits::default(),
+                    clock: now,
+                    authenticators,
+                };
                 let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
                 registry.tasks.spawn(registry.clone().run_chores());
                 let client = Arc::new(LocalClient::new(registry.clone()));
@@ -71,7 +77,7 @@ impl TestServer {
                 let controllers = registry.tasks.spawn(runner.run(registry.tasks.clone(), stopped.clone()));
                 let domains = vec![SmolStr::new_static("localhost")];
                 let delay = std::time::Duration::ZERO;
-                let state = State::new(registry, Authenticators::default(), pki, domains, delay);
+                let state = State::new(registry, pki, domains, delay);
                 let unfinished = server.run(Arc::new(state.with_bounds(bounds)), stopped).await?;
                 controllers.await?;
                 store.close();

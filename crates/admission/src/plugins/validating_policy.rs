@@ -23,6 +23,8 @@ const INLINE_COST_MAX: u64 = 100_000;
 const REQUEST_COST_MAX: u64 = 50_000_000;
 /// A policy that asks the authorizer something new each time it is run is run no more often than this.
 const ROUNDS_MAX: usize = 64;
+/// What the parameters of one binding may take.
+const PARAMS_BYTES_MAX: usize = 4 << 20;
 /// Longer audit annotations are cut.
 const ANNOTATION_LEN_MAX: usize = 10 * 1024;
 
@@ -164,12 +166,21 @@ impl Court<'_> {
             }
             Some(Err(why)) => return Ok(Err(why.clone())),
             Some(Ok(selector)) => {
+                let mut bytes = 0;
                 let mut keep = |one: crate::world::Found| {
                     if selector.matches(|key| one.value.str_at(&["metadata", "labels", key])) {
-                        found.push(one);
+                        bytes += one.value.to_vec().len();
+                        if bytes <= PARAMS_BYTES_MAX {
+                            found.push(one);
+                        }
                     }
                 };
                 self.world.each(resource, namespace, &mut keep).await?;
+                if bytes > PARAMS_BYTES_MAX {
+                    return Ok(
+                        Err("the params that paramRef.selector selects are too large together".into()),
+                    );
+                }
             }
             None => return Ok(Err("one of name or selector must be provided".into())),
         }

@@ -354,8 +354,7 @@ impl<'a> Called<'a> {
         let (uid, body) = review(version, &self.described, object, old, seed);
         let called = world.call(&webhook.endpoint, body, webhook.timeout).await;
         let body = called.map_err(|text| Failure::Call(format!("failed to call webhook: {text}")))?;
-        read_answer(&webhook.name, version, mutating, &uid, &body)
-            .map_err(|text| Failure::Call(format!("received invalid webhook response: {text}")))
+        read_answer(&webhook.name, version, mutating, &uid, &body).map_err(Failure::Call)
     }
 
     /// The object with a patch; `None` when the patch is empty.
@@ -376,7 +375,7 @@ impl<'a> Called<'a> {
         if operations.is_empty() {
             return Ok(None);
         }
-        let internal = |why: String| Failure::Refused(Status::internal(why));
+        let internal = |why: String| Failure::Refused(Status::internal(why.as_str()).with_cause("", why, ""));
         let Some(object) = self.object.as_deref() else {
             let name = &self.webhook.name;
             return Err(internal(format!(

@@ -1,9 +1,11 @@
 //! Who are you: from a client certificate or a bearer token. The first credential that is presented decides; a bad
 //! token is refused even where anonymous access would be allowed.
 
+mod account;
 mod certificate;
 mod token;
 
+pub use account::{AccountKeyError, AccountTokens, Bound, Claims};
 pub use certificate::{PLANE_URI_SCHEME, user_from_certificate};
 pub use token::{StaticTokens, TokenFileError};
 
@@ -26,6 +28,8 @@ pub struct Unauthenticated;
 #[derive(Debug, Default)]
 pub struct Authenticators {
     pub tokens: StaticTokens,
+    /// Tokens of service accounts, whose users depend on what is in a plane: whoever knows planes reads them.
+    pub accounts: Option<AccountTokens>,
 }
 
 impl Authenticators {

@@ -57,7 +57,7 @@ impl Chain {
         if attributes.user.home.is_some_and(|home| home != attributes.plane) {
             return Decision::Deny { reason: SmolStr::new_static("the credential belongs to another plane") };
         }
-        if attributes.user.in_group(MASTERS) || is_public(attributes) {
+        if attributes.user.in_group(MASTERS) || is_public(attributes) || is_about_self(attributes) {
             return Decision::Allow;
         }
         for authorizer in &self.authorizers {
@@ -74,6 +74,19 @@ impl Chain {
 fn is_public(attributes: &Attributes<'_>) -> bool {
     let Target::Path(path) = attributes.target else { return false };
     attributes.verb == "get" && is_public_path(path)
+}
+
+/// Whoever has a name may ask who it is and what it may do, as upstream's `system:basic-user` has it.
+fn is_about_self(attributes: &Attributes<'_>) -> bool {
+    let Target::Resource { resource, .. } = &attributes.target else { return false };
+    let about_self = match resource.group.as_str() {
+        "authentication.k8s.io" => resource.resource == "selfsubjectreviews",
+        "authorization.k8s.io" => {
+            matches!(resource.resource.as_str(), "selfsubjectaccessreviews" | "selfsubjectrulesreviews")
+        }
+        _ => false,
+    };
+    about_self && attributes.verb == "create" && attributes.user.in_group("system:authenticated")
 }
 
 /// Paths that tell nothing but that the server is there.
@@ -141,6 +154,33 @@ mod tests {
             refusal(&attributes, &Decision::NoOpinion),
             r#"User "ann" cannot get resource "pods" in API group "" in the namespace "n""#
         );
+    }
+
+    #[tokio::test]
+    async fn whoever_has_a_name_may_ask_about_itself() {
+        let ask = async |user: &UserInfo, verb, group, resource| {
+            let resource = GroupResource::new(group, resource);
+            let target = Target::Resource {
+                resource: &resource,
+                version: "v1",
+                subresource: "",
+                namespace: "",
+                name: "",
+            };
+            Chain::default().authorize(&Attributes { user, plane: PlaneId(2), verb, target }).await
+        };
+        let (ann, nobody) = (UserInfo::authenticated("ann", []), UserInfo::anonymous());
+        for (group, resource) in [
+            ("authentication.k8s.io", "selfsubjectreviews"),
+            ("authorization.k8s.io", "selfsubjectaccessreviews"),
+            ("authorization.k8s.io", "selfsubjectrulesreviews"),
+        ] {
+            assert_eq!(ask(&ann, "create", group, resource).await, Decision::Allow, "{resource}");
+            assert_eq!(ask(&ann, "list", group, resource).await, Decision::NoOpinion, "{resource}");
+            assert_eq!(ask(&nobody, "create", group, resource).await, Decision::NoOpinion, "{resource}");
+        }
+        let others = ask(&ann, "create", "authorization.k8s.io", "subjectaccessreviews").await;
+        assert_eq!(others, Decision::NoOpinion);
     }
 
     #[tokio::test]

@@ -91,7 +91,7 @@ async fn carry_out(
     if plan.create.len().max(doomed.len()) > batch::TURN_LEN_MAX {
         next = Next::Again;
     }
-    let creates = &plan.create[..plan.create.len().min(batch::TURN_LEN_MAX)];
+    let creates = &plan.create[..plan.create.len().min(batch::copies_max(set))];
     let made = batch::slow_start(creates.len(), async |number| {
         let template = template(set, &world.hash, &creates[number]);
         plane.create(&PODS, set.namespace(), pod::from_template(&template, &DAEMON_SET, set)).await

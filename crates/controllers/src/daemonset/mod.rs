@@ -83,18 +83,22 @@ fn matters(change: &Change) -> bool {
 
 impl DaemonSets {
     async fn all(&self, plane: &InPlane) -> Result<Next, Status> {
-        let mut next = Next::Done;
+        let (mut next, mut failure) = (Next::Done, None);
         let mut after = None;
         loop {
             let query = Query { after, limit: PAGE_LEN, ..Query::default() };
             let page = plane.client.list(plane.plane, &DAEMON_SET.resource, query).await?;
             for set in &page {
                 let key = polder_client::key(set.namespace(), set.name());
-                next = sooner(next, self.one(plane, &key).await?);
+                // One that fails does not keep the others from their pods.
+                match self.one(plane, &key).await {
+                    Ok(one) => next = sooner(next, one),
+                    Err(status) => failure = failure.or(Some(status)),
+                }
             }
-            match page.last().filter(|_| page.len() >= PAGE_LEN) {
+            match page.last() {
                 Some(last) => after = Some((SmolStr::new(last.namespace()), SmolStr::new(last.name()))),
-                None => return Ok(next),
+                None => return failure.map_or(Ok(next), Err),
             }
         }
     }
@@ -105,7 +109,7 @@ impl DaemonSets {
         };
         let (namespace, name) = workload::parts(key);
         match plane.get(&DAEMON_SET.resource, namespace, name).await? {
-            Some(set) => act::reconcile(plane, self, &set).await,
+            Some(set) => workload::soon_after_conflict(act::reconcile(plane, self, &set).await),
             None => Ok(Next::Done),
         }
     }

@@ -15,8 +15,8 @@ mod tests;
 use polder_client::{Answer, Change, Controller, InPlane, Interest, Next, Wake};
 
 use crate::recorder::Recorder;
+use crate::workload;
 use crate::workload::kind::{DEPLOYMENT, REPLICA_SET};
-use crate::workload::{self};
 
 pub(crate) struct Deployments {
     recorder: Recorder,
@@ -49,7 +49,9 @@ impl Controller for Deployments {
         Box::pin(async move {
             let (namespace, name) = workload::parts(key);
             match plane.get(&DEPLOYMENT.resource, namespace, name).await? {
-                Some(deployment) => act::reconcile(plane, &self.recorder, &deployment).await,
+                Some(deployment) => {
+                    workload::soon_after_conflict(act::reconcile(plane, &self.recorder, &deployment).await)
+                }
                 None => Ok(Next::Done),
             }
         })

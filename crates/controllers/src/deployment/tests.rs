@@ -108,7 +108,7 @@ fn recreation_waits_for_the_old_to_be_gone() {
     let mut gone = Value::clone(&set("v1", 0, 0, noted));
     gone.set_at(&["status"], json!({"replicas": 0, "observedGeneration": 1}));
     let gone = Arc::new(gone);
-    assert_eq!(sizes(&step(&deployment, &[gone.clone()], &["v1"])), []);
+    assert_eq!(sizes(&step(&deployment, std::slice::from_ref(&gone), &["v1"])), []);
     assert_eq!(sizes(&step(&deployment, &[gone], &[])), [("new".to_string(), 3)]);
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -48,14 +49,24 @@ impl GarbageCollector {
             Task::Gone(uid) => {
                 turn.build().await?;
                 turn.owners.lock().insert(uid.clone(), Owner::Gone);
-                let dependents = tended.index.lock().dependents(&uid, TURN_LEN_MAX);
-                let full = dependents.len() == TURN_LEN_MAX;
-                turn.look_at_all(&dependents, Some(&uid)).await?;
-                Ok(if full { Next::Again } else { Next::Done })
+                let dependents = tended.index.lock().dependents(&uid, usize::MAX);
+                let mut failed = None;
+                // Those that fail keep nobody else from being looked at.
+                let mut looked = 0;
+                for some in dependents.chunks(TURN_LEN_MAX) {
+                    let outcome = turn.look_at_all(some, Some(&uid)).await;
+                    looked += some.len();
+                    match outcome {
+                        Ok(()) if looked < dependents.len() => return Ok(Next::Again),
+                        Ok(()) => {}
+                        Err(error) => failed = Some(error),
+                    }
+                }
+                failed.map_or(Ok(Next::Done), Err)
             }
             Task::Scan => {
-                if !tended.built.initialized() {
-                    turn.build().await?;
+                turn.build().await?;
+                if !tended.scanned.swap(true, Ordering::AcqRel) {
                     let mut unseen = tended.unseen.lock();
                     unseen.extend(tended.index.lock().objects());
                 }
@@ -97,7 +108,9 @@ impl Turn<'_> {
                 Err(status) if status.code == 404 => return Ok(()),
                 page => page?,
             };
-            let full = page.len() >= PAGE_LEN;
+            if page.is_empty() {
+                return Ok(());
+            }
             after = None;
             for value in page {
                 let text = |field| SmolStr::new(value.str_at(&["metadata", field]).unwrap_or_default());
@@ -109,9 +122,6 @@ impl Turn<'_> {
                 if is_deleted(&value) && [FOREGROUND, ORPHAN].iter().any(|own| has_finalizer(&value, own)) {
                     self.tended.unseen.lock().push(object);
                 }
-            }
-            if !full {
-                return Ok(());
             }
         }
     }
@@ -211,17 +221,23 @@ impl Turn<'_> {
             self.drop_finalizer(object, value, FOREGROUND).await?;
             return Ok(Next::Done);
         }
-        let mut failed = None;
+        let (mut failed, mut asked) = (None, 0);
         for some in awaited.chunks(PARALLEL) {
+            if asked >= TURN_LEN_MAX {
+                return failed.map_or(Ok(Next::Again), Err);
+            }
             // Not through `look_at_all`: that an owner waits is no reason to forget who it waits for.
             let looks = some.iter().map(|dependent| async move {
                 match self.get(dependent).await? {
-                    Some(found) if !is_deleted(&found) => Box::pin(self.look_at(dependent)).await.map(drop),
-                    _ => Ok(()),
+                    Some(found) if !is_deleted(&found) => Box::pin(self.look_at(dependent)).await.map(|_| 1),
+                    _ => Ok(0),
                 }
             });
             for outcome in join_all(looks).await {
-                failed = outcome.err().or(failed);
+                match outcome {
+                    Ok(one) => asked += one,
+                    Err(error) => failed = Some(error),
+                }
             }
         }
         failed.map_or(Ok(Next::Done), Err)

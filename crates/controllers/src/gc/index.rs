@@ -19,7 +19,7 @@ pub(super) struct ObjectRef {
 pub(super) struct Index {
     objects: HashMap<ObjectRef, Known>,
     dependents: HashMap<SmolStr, HashSet<ObjectRef>>,
-    /// What the feed said is gone while the plane was looked at.
+    /// What the feed said is gone, or has no owners, while the plane was looked at.
     gone: HashMap<ObjectRef, u64>,
     complete: bool,
 }
@@ -73,6 +73,10 @@ impl Index {
         }
         self.detach_all(object);
         if owners.is_empty() {
+            // An older version with owners may still be told.
+            if !self.complete {
+                self.gone.insert(object.clone(), version);
+            }
             return;
         }
         for owner in &owners {
@@ -183,6 +187,8 @@ mod tests {
         assert_eq!(index.dependents("x", 9), [object("a")]);
         assert_eq!(index.awaited("y", 9), [object("b")]);
         index.put(&object("b"), 2, Vec::new());
+        index.put(&object("b"), 1, vec![owner("y", true)]);
+        assert!(index.awaited("y", 9).is_empty(), "an older version does not count");
         index.detach(&object("a"), "x");
         assert_eq!((index.len(), index.dependents.len()), (0, 0));
     }

@@ -13,7 +13,7 @@ mod plan;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use polder_client::resource::EVENTS;
@@ -39,6 +39,8 @@ pub(super) struct GarbageCollector {
 struct Tended {
     index: Mutex<Index>,
     built: OnceCell<()>,
+    /// All of it has been put among the unseen.
+    scanned: AtomicBool,
     /// What a look at the whole plane found and nobody has looked at yet.
     unseen: Mutex<Vec<ObjectRef>>,
     used: AtomicU64,

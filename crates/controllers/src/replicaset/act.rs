@@ -33,7 +33,7 @@ pub(super) async fn reconcile(
     };
     let (leaving, pods): (Vec<_>, Vec<_>) =
         pods.into_iter().filter(|pod| !pod::is_finished(pod)).partition(|pod| pod.is_terminating());
-    let terminating =
+    let mut terminating =
         leaving.iter().filter(|pod| pod.is_controlled_by(set) && pod.is_selected(&selector)).count();
     let claimant = Claimant { kind, object: set, selector: &selector, finalizer: None };
     let mut active = claimant.claim(plane, &PODS, pods).await?;
@@ -57,7 +57,11 @@ pub(super) async fn reconcile(
             let names = gone.made.iter().map(SmolStr::as_str);
             events::deleted(plane, recorder, set, names, gone.failure.as_ref()).await;
             let names: HashSet<&SmolStr> = gone.made.iter().collect();
-            active.retain(|pod| !names.contains(&SmolStr::new(pod.name())));
+            let (gone_pods, left): (Vec<_>, Vec<_>) =
+                active.into_iter().partition(|pod| names.contains(&SmolStr::new(pod.name())));
+            active = left;
+            // What has a node or a finalizer takes its time.
+            terminating += gone_pods.iter().filter(|pod| stays_for_now(pod)).count();
             failure = gone.failure;
         }
     }
@@ -99,6 +103,11 @@ async fn delete(plane: &InPlane, pods: &[Arc<Value>]) -> batch::Batch<SmolStr> {
         Ok(SmolStr::new(pod.name()))
     })
     .await
+}
+
+/// Whether a pod that has been deleted is still there.
+fn stays_for_now(pod: &Value) -> bool {
+    !pod::node(pod).is_empty() || !pod.array_at(&["metadata", "finalizers"]).is_empty()
 }
 
 /// How many pods of all sets of the same owner are on each node.

@@ -6,7 +6,7 @@
 
 mod act;
 mod plan;
-mod ranking;
+pub(crate) mod ranking;
 mod status;
 
 use polder_client::{Answer, Change, Controller, InPlane, Interest, Next, Wake, resource};
@@ -55,7 +55,7 @@ impl Controller for Replicas {
     }
 
     fn reconcile<'a>(&'a self, plane: &'a InPlane, key: &'a str) -> Answer<'a, Next> {
-        Box::pin(self.look_after(plane, key))
+        Box::pin(async { workload::soon_after_conflict(self.look_after(plane, key).await) })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::workload::{Meta as _, pod};
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// The pods to be deleted, so many of them. `on_node` says how many pods of the same owner's owner are on a node.
-pub(super) fn first_to_go(
+pub(crate) fn first_to_go(
     mut pods: Vec<Arc<Value>>,
     count: usize,
     on_node: &HashMap<SmolStr, usize>,

@@ -38,7 +38,8 @@ pub(super) async fn reconcile(plane: &InPlane, recorder: &Recorder, set: &Value)
     let pods = claimant.claim(plane, &PODS, found).await?;
     let mut world = World { set, pods, current, update: &history.current, now: plane.client.now() };
     let steps = plan(&world);
-    let is_long = steps.len() > batch::TURN_LEN_MAX;
+    let copies_max = batch::copies_max(set);
+    let is_long = steps.len() > copies_max;
     let outcome = carry_out(plane, recorder, &mut world, &steps).await;
     keep_claims(plane, &world).await?;
 
@@ -75,7 +76,7 @@ async fn carry_out(
     steps: &[Step],
 ) -> Result<(), Status> {
     let set = world.set;
-    let steps = &steps[..steps.len().min(batch::TURN_LEN_MAX)];
+    let steps = &steps[..steps.len().min(batch::copies_max(set))];
     let done =
         batch::slow_start(steps.len(), async |place| take(plane, recorder, set, &steps[place]).await).await;
     world.pods.extend(done.made.into_iter().flatten());

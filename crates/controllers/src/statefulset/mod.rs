@@ -8,12 +8,15 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-use polder_client::resource::PODS;
+use polder_client::resource::{PODS, VOLUME_CLAIMS};
 use polder_client::{Answer, Change, Controller, InPlane, Interest, Next, Wake};
 
 use crate::recorder::Recorder;
 use crate::workload;
 use crate::workload::kind::STATEFUL_SET;
+
+/// So many sets are thought of for a claim.
+const OWNERS_MAX: usize = 16;
 
 pub(crate) struct StatefulSets {
     recorder: Recorder,
@@ -31,14 +34,17 @@ impl Controller for StatefulSets {
     }
 
     fn interest(&self) -> Interest {
-        Interest::of(&[&STATEFUL_SET.resource, &PODS])
+        Interest::of(&[&STATEFUL_SET.resource, &PODS, &VOLUME_CLAIMS])
     }
 
     fn observe(&self, change: &Change, wake: Wake<'_>) {
         if change.is(&STATEFUL_SET.resource) {
             wake(change.key());
-        } else {
+        } else if change.is(&PODS) {
             workload::wake_owners(change, &STATEFUL_SET, wake);
+        } else if change.new.is_none() {
+            // A pod may wait for this claim to be gone, or to be made again.
+            owners(&change.name).for_each(|set| wake(polder_client::key(&change.namespace, set)));
         }
     }
 
@@ -46,9 +52,20 @@ impl Controller for StatefulSets {
         Box::pin(async move {
             let (namespace, name) = workload::parts(key);
             match plane.get(&STATEFUL_SET.resource, namespace, name).await? {
-                Some(set) => act::reconcile(plane, &self.recorder, &set).await,
+                Some(set) => workload::soon_after_conflict(act::reconcile(plane, &self.recorder, &set).await),
                 None => Ok(Next::Done),
             }
         })
     }
+}
+
+/// The sets a claim may be of by its name, `template-set-number`: both names may have dashes in them.
+fn owners(claim: &str) -> impl Iterator<Item = &str> {
+    let names = claim.rsplit_once('-').filter(|(_, number)| number.parse::<u32>().is_ok());
+    let names = names.map_or("", |(names, _)| names);
+    names
+        .match_indices('-')
+        .take(OWNERS_MAX)
+        .map(|(dash, _)| &names[dash + 1..])
+        .filter(|name| !name.is_empty())
 }

@@ -116,8 +116,9 @@ pub(super) fn plan(world: &World<'_>) -> Vec<Step> {
             place.insert(number, one);
         }
     }
+    let copies_max = crate::workload::batch::copies_max(set);
     for number in range.clone() {
-        if steps.len() > crate::workload::batch::TURN_LEN_MAX {
+        if steps.len() > copies_max {
             return steps;
         }
         let Some(one) = members.get(&number).copied() else {

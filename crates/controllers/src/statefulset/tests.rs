@@ -174,3 +174,16 @@ fn claims_end_with_whom_they_should() {
     check("Delete", "Delete", 0, &["StatefulSet"]);
     check("Delete", "Delete", 1, &["Pod"]);
 }
+
+#[test]
+fn claims_are_of_sets() {
+    let check = |claim: &str, expected: &[&str]| {
+        assert_eq!(super::owners(claim).collect::<Vec<_>>(), expected, "{claim}");
+    };
+    check("data-db-0", &["db"]);
+    check("data-my-db-12", &["my-db", "db"]);
+    check("data", &[]);
+    check("data-db", &[]);
+    check("data-0", &[]);
+    assert_eq!(super::owners(&format!("{}0", "a-".repeat(100))).count(), 16);
+}

@@ -1,6 +1,7 @@
-//! How long to wait before something is tried again that keeps failing. What is remembered is a table of fixed size;
-//! who comes to an occupied place takes it.
+//! How long to wait before something is tried again that keeps failing, and since when something has been seen. Failures
+//! are remembered in a table of fixed size; who comes to an occupied place takes it.
 
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use parking_lot::Mutex;
@@ -27,9 +28,7 @@ impl Backoff {
 
     /// Whether something may be tried now; if not, in how many seconds.
     pub(crate) fn try_now(&self, what: impl Hash, now: i64) -> Result<(), i64> {
-        let mut hasher = DefaultHasher::new();
-        what.hash(&mut hasher);
-        let owner = hasher.finish();
+        let owner = hash(what);
         let mut places = self.places.lock();
         if places.is_empty() {
             places.resize(PLACES, Place::default());
@@ -49,9 +48,49 @@ impl Backoff {
     }
 }
 
+/// When something was first seen. Who asks says when it need not be known any longer.
+#[derive(Default)]
+pub(crate) struct Sightings {
+    since: Mutex<HashMap<u64, i64>>,
+}
+
+/// More sightings than this are kept only if they are young.
+const SIGHTINGS_MAX: usize = 1_000_000;
+const YOUNG_SECONDS: i64 = 600;
+
+impl Sightings {
+    /// When something was first seen: now, if it is not known.
+    pub(crate) fn first(&self, what: impl Hash, now: i64) -> i64 {
+        let mut since = self.since.lock();
+        if since.len() >= SIGHTINGS_MAX {
+            since.retain(|_, first| now.saturating_sub(*first) < YOUNG_SECONDS);
+        }
+        *since.entry(hash(what)).or_insert(now)
+    }
+
+    pub(crate) fn forget(&self, what: impl Hash) {
+        self.since.lock().remove(&hash(what));
+    }
+}
+
+fn hash(what: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_sight_counts() {
+        let seen = Sightings::default();
+        seen.forget("a");
+        assert_eq!([seen.first("a", 5), seen.first("a", 9), seen.first("b", 9)], [5, 5, 9]);
+        seen.forget("a");
+        assert_eq!([seen.first("a", 12), seen.first("b", 12)], [12, 9]);
+    }
 
     #[test]
     fn waits_grow() {

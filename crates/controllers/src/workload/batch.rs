@@ -3,12 +3,19 @@
 use std::future::Future;
 
 use futures_util::future::join_all;
-use polder_model::Status;
+use polder_model::{Status, Value};
 
 /// Writes in flight at a time.
 const AT_ONCE: usize = 64;
 /// Writes of one turn; what is left is done when others have had theirs.
 pub(crate) const TURN_LEN_MAX: usize = 500;
+/// What the objects made in one turn may weigh together, as text.
+const TURN_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// How many objects like this one a turn may make.
+pub(crate) fn copies_max(like: &Value) -> usize {
+    (TURN_BYTES_MAX / like.to_vec().len().max(1)).clamp(1, TURN_LEN_MAX)
+}
 
 /// What came of several writes: the results of those that worked, and the first failure.
 pub(crate) struct Batch<T> {
@@ -72,7 +79,10 @@ mod tests {
                 calls.set(calls.get() + 1);
                 let outcome = match left.get() {
                     0 => Err(Status::untyped(403, "quota")),
-                    more => Ok(left.set(more - 1)),
+                    more => {
+                        left.set(more - 1);
+                        Ok(())
+                    }
                 };
                 std::future::ready(outcome)
             };

@@ -15,7 +15,10 @@ pub(crate) mod placement;
 pub(crate) mod pod;
 pub(crate) mod revision;
 
-use polder_client::{Change, Wake};
+use std::time::Duration;
+
+use polder_client::{Change, Next, Wake};
+use polder_model::Status;
 
 pub(crate) use kind::Kind;
 pub(crate) use meta::Meta;
@@ -25,6 +28,15 @@ pub(crate) fn wake_owners(change: &Change, kind: &Kind, wake: Wake<'_>) {
     let snapshots = [&change.old, &change.new];
     if snapshots.into_iter().flatten().any(|snapshot| snapshot.may_contain(kind.kind)) {
         change.controllers(kind.group, kind.kind).into_iter().for_each(wake);
+    }
+}
+
+/// Somebody else was faster, a pod's kubelet for instance: the world is looked at again soon. Not at once, so that two who
+/// always meet do not keep each other busy.
+pub(crate) fn soon_after_conflict(outcome: Result<Next, Status>) -> Result<Next, Status> {
+    match outcome {
+        Err(status) if status.code == 409 => Ok(Next::After(Duration::from_millis(10))),
+        outcome => outcome,
     }
 }
 

@@ -121,7 +121,11 @@ mod tests {
     #[test]
     fn taints_are_tolerated() {
         let check = |toleration: Value, expected| {
-            assert_eq!(tolerates(&[toleration.clone()], &node(), &["NoSchedule"]), expected, "{toleration}");
+            assert_eq!(
+                tolerates(std::slice::from_ref(&toleration), &node(), &["NoSchedule"]),
+                expected,
+                "{toleration}"
+            );
         };
         check(json!({"operator": "Exists"}), true);
         check(json!({"key": "k", "operator": "Exists"}), true);

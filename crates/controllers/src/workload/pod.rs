@@ -46,7 +46,7 @@ pub(crate) fn available_in<'a>(
     now: i64,
 ) -> Option<i64> {
     let ready = pods.filter(|pod| ready_seconds_min > 0 && is_ready(pod));
-    let due = ready.filter_map(|pod| ready_since(pod)).map(|since| since + ready_seconds_min - now);
+    let due = ready.filter_map(ready_since).map(|since| since + ready_seconds_min - now);
     due.filter(|wait| *wait > 0).min()
 }
 

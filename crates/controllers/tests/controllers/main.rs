@@ -1,4 +1,13 @@
-//! Controllers in a whole server on a memory store, seen as their users see them: over HTTP.
+//! Controllers in a whole server on a memory store, seen as their users see them: over HTTP. Every wait is bounded, and
+//! ends as soon as what is waited for is there.
 
+mod claims;
+mod endpoints;
 mod gc;
+mod namespaces;
+mod nodes;
+mod policies;
 mod simulation;
+mod volumes;
+mod workloads;
+mod world;

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use polder_auth::authn::{Authenticators, StaticTokens};
 use polder_auth::authz::Chain;
 use polder_client::Runner;
+use polder_client_http::{Egress, Network};
 use polder_model::SmolStr;
 use polder_registry::client::LocalClient;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
@@ -21,6 +22,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::Configuration;
+use crate::webhooks::Webhooks;
 
 /// What `--help` says last.
 const ENVIRONMENT: &str = "\
@@ -93,8 +95,13 @@ impl Serve {
             base_url: url.clone(),
             default_limits: configuration.default_limits.into(),
             clock: now,
+            authenticators: Arc::new(Authenticators { tokens, accounts: Some(pki.account_tokens()?) }),
         };
         let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
+        let networks: Result<Vec<Network>, _> =
+            configuration.webhook_networks.iter().map(|one| one.parse()).collect();
+        let egress = Egress { allowed: networks.context("webhookNetworks")? };
+        registry.set_webhook_client(Arc::new(Webhooks::new(egress)));
         registry.tasks.spawn(registry.clone().run_chores());
         let stop = CancellationToken::new();
         let client = Arc::new(LocalClient::new(registry.clone()));
@@ -104,7 +111,7 @@ impl Serve {
         let domains = configuration.base_domains.iter().map(SmolStr::new);
         let domains = std::iter::once(SmolStr::new_static("localhost")).chain(domains).collect();
         let delay = Duration::from_secs(configuration.shutdown_delay_seconds);
-        let state = Arc::new(State::new(registry, Authenticators { tokens }, pki, domains, delay));
+        let state = Arc::new(State::new(registry, pki, domains, delay));
 
         let running = server.run(state, stop.clone());
         let mut out = std::io::stdout();

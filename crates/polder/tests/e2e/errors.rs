@@ -285,3 +285,36 @@ fn timeouts() {
     // Watches have a time limit of their own.
     acme.watch(&format!("{MAPS}?watch=true&timeout=x&timeoutSeconds=1"));
 }
+
+/// A key that stands twice: the last counts, and a strict reader is told the line, in upstream's words.
+#[test]
+fn repeated_keys_in_yaml() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: first\n  k: last\n";
+    let told = "line 7: key \"k\" already set in map";
+    let apply = [("Content-Type", "application/apply-patch+yaml")];
+    let create = [("Content-Type", "application/yaml")];
+    let send = |method, path: &str, headers: &[(&str, &str)], directive| {
+        let path = format!("{path}?fieldManager=m&fieldValidation={directive}");
+        acme.must(method, &path, headers, text.as_bytes())
+    };
+    let one = format!("{MAPS}/a");
+    let message = format!(
+        "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {told}"
+    );
+    check(&send("PATCH", &one, &apply, "Strict"), 400, "BadRequest", &message);
+    let message = format!(
+        "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: yaml: unmarshal errors:\n  {told}"
+    );
+    check(&send("POST", MAPS, &create, "Strict"), 400, "BadRequest", &message);
+    for (method, path, headers) in [("POST", MAPS, &create), ("PATCH", one.as_str(), &apply)] {
+        let reply = send(method, path, headers, "Warn");
+        let warning = reply.header("warning").unwrap_or_default().to_string();
+        assert!(warning.contains("line 7: key"), "{method}: {warning}");
+        assert_eq!(reply.json()["data"], json!({"k": "last"}));
+        acme.delete(&one).expect(200);
+        assert_eq!(send(method, path, headers, "Ignore").header("warning"), None);
+        acme.delete(&one).expect(200);
+    }
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use polder_test_support::http2::Http2;
 use polder_test_support::{Client, Value, json};
 
-use crate::process::{MAPS, PLANES, Polder};
+use crate::process::{MAPS, OWN, PLANES, Polder};
 
 fn secret(name: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"mine": (name)}})
@@ -204,7 +204,7 @@ fn a_name_used_again() {
     let polder = Polder::start();
     let old = polder.plane("acme");
     old.post(MAPS, &secret("of-old")).expect(201);
-    let mut watch = old.watch(&format!("{MAPS}?watch=true"));
+    let mut watch = old.watch(&format!("{MAPS}?watch=true&{OWN}"));
     assert_eq!(watch.next_name(), "ADDED of-old");
     polder.admin.delete(&format!("{PLANES}/acme")).expect(200);
     old.get(MAPS).expect(404);
@@ -344,6 +344,15 @@ fn impersonation() {
     let less = as_ann(&acme, &masters[..1]).expect(403).json();
     assert!(less["message"].as_str().unwrap().contains("User \"ann\" cannot list"), "{less}");
     as_ann(&acme, &[("Impersonate-User", "system:anonymous")]).expect(403);
+    // Who one is and what one may is no secret; what there is to be had is one.
+    let reviews = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let review = acme.must("POST", reviews, &masters[..1], b"{}").expect(201).json();
+    assert_eq!(review["status"]["userInfo"]["username"], "ann");
+    let unknown = acme.must("GET", "/apis/none.example/v1/things", &masters[..1], b"").expect(403).json();
+    assert_eq!(
+        unknown["message"],
+        "things.none.example is forbidden: User \"ann\" cannot list resource \"things\" in API group \"none.example\" at the cluster scope"
+    );
     as_ann(&acme, &masters[1..]).expect(400);
     // Nobody leaves their plane by another name.
     for client in [acme.in_plane("globex"), acme.at_root()] {

@@ -19,5 +19,7 @@ mod objects;
 mod planes;
 mod process;
 mod python;
+mod tokens;
 mod tools;
 mod watch;
+mod webhooks;

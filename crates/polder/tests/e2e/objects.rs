@@ -2,7 +2,7 @@
 
 use polder_test_support::{Client, Value, json};
 
-use crate::process::{MAPS, Polder};
+use crate::process::{MAPS, OWN, Polder};
 
 fn named(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}})
@@ -218,7 +218,7 @@ fn finalizers() {
     let mut object = named("a");
     object["metadata"]["finalizers"] = json!(["example.com/one", "example.com/two"]);
     acme.post(MAPS, &object).expect(201);
-    let mut watch = acme.watch(&format!("{MAPS}?watch=true"));
+    let mut watch = acme.watch(&format!("{MAPS}?watch=true&{OWN}"));
     assert_eq!(watch.next_name(), "ADDED a");
     let dying = acme.delete(&path).expect(200).json();
     assert!(dying["metadata"]["deletionTimestamp"].is_string());

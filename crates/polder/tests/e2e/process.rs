@@ -10,6 +10,8 @@ use polder_test_support::{Client, json};
 
 pub(crate) const CONFIG_HEAD: &str = "apiVersion: config.polder.dev/v1alpha1\nkind: ServerConfiguration\n";
 pub(crate) const PLANES: &str = "/apis/polder.dev/v1alpha1/planes";
+/// Selects all config maps but the one every namespace has.
+pub(crate) const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A running server. Dropping it kills it.
@@ -32,8 +34,13 @@ impl Polder {
 
     /// Starts on what an earlier server left.
     pub(crate) fn start_in(directory: tempfile::TempDir, configuration: &str) -> Polder {
+        Polder::start_at(directory, configuration, "127.0.0.1:0")
+    }
+
+    /// The same, at an address. At another one than before, a server has another base layer to write.
+    pub(crate) fn start_at(directory: tempfile::TempDir, configuration: &str, address: &str) -> Polder {
         fs::write(directory.path().join("config.yaml"), format!("{CONFIG_HEAD}{configuration}")).unwrap();
-        let mut command = serve(&directory.path().join("data"), "127.0.0.1:0");
+        let mut command = serve(&directory.path().join("data"), address);
         command.arg("--config").arg(directory.path().join("config.yaml")).stdout(Stdio::piped());
         command.stderr(fs::File::create(directory.path().join("log")).unwrap());
         let mut child = command.spawn().unwrap();

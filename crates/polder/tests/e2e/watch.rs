@@ -124,7 +124,14 @@ fn forms() {
     assert_eq!(first["object"]["kind"], "Table");
     assert!(first["object"]["columnDefinitions"].is_array());
     acme.patch(&format!("{MAPS}/a"), "merge", &json!({"data": {"k": "v"}})).expect(200);
-    assert!(watch.must()["object"]["columnDefinitions"].as_array().is_none_or(Vec::is_empty));
+    assert_eq!(watch.must()["object"].get("columnDefinitions"), Some(&json!(null)), "said once");
+    let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut watch = table.watch(&format!("{MAPS}?watch=true&fieldSelector=metadata.name%3Da&{query}"));
+    assert_eq!(watch.must()["type"], "ADDED");
+    let bookmark = watch.must();
+    assert_eq!((&bookmark["type"], &bookmark["object"]["kind"]), (&json!("BOOKMARK"), &json!("Table")));
+    let marked = &bookmark["object"]["rows"][0]["object"]["metadata"]["annotations"];
+    assert_eq!(*marked, json!({"k8s.io/initial-events-end": "true"}), "{bookmark}");
     let bare =
         acme.clone().with_header("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
     let mut watch = bare.watch(&format!("{MAPS}?watch=true&fieldSelector=metadata.name%3Da"));

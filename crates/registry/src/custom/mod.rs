@@ -272,7 +272,7 @@ pub(crate) fn committed(
     revision: Revision,
     value: Option<&Value>,
 ) {
-    crate::rulebooks::committed(registry, context, target);
+    crate::rulebooks::committed(registry, context, target, value.is_some());
     if !is_crd(target) {
         return;
     }

@@ -8,7 +8,7 @@ use polder_store::{Limits, StoreOptions};
 
 use super::*;
 use crate::RegistryOptions;
-use crate::decode::Document;
+use crate::decode::{Document, Duplicates};
 
 fn registry() -> Registry {
     let store =
@@ -17,6 +17,7 @@ fn registry() -> Registry {
         base_url: "https://x".into(),
         default_limits: Limits::default(),
         clock: || 1_800_000_000,
+        authenticators: std::sync::Arc::default(),
     };
     Registry::new(store.unwrap(), Chain::default(), options)
 }
@@ -47,7 +48,7 @@ async fn create(registry: &Registry, plural: &str, group: &str) -> Result<Value,
 
 async fn create_crd(registry: &Registry, value: Value) -> Result<Value, Status> {
     let (context, target) = (context(registry), target(registry, ""));
-    let document = Document { value, duplicates: Vec::new() };
+    let document = Document { value, duplicates: Duplicates::default() };
     let made = registry.create(&context, &target, document, &WriteOptions::default()).await?;
     match made.body {
         crate::Answered::Made(value) => Ok(value),
@@ -57,7 +58,7 @@ async fn create_crd(registry: &Registry, value: Value) -> Result<Value, Status> 
 
 async fn replace_crd(registry: &Registry, value: Value) -> Result<(), Status> {
     let target = target(registry, value.str_at(&["metadata", "name"]).unwrap());
-    let document = Document { value, duplicates: Vec::new() };
+    let document = Document { value, duplicates: Duplicates::default() };
     registry.update(&context(registry), &target, document, &WriteOptions::default()).await.map(drop)
 }
 
@@ -190,7 +191,7 @@ async fn a_crd_that_is_gone_is_not_called_terminating() {
     let things = Target { definition, version, namespace, name, subresource };
     let thing = async |name: &str| {
         let value = json!({"apiVersion": "example.com/v1", "kind": "things", "metadata": {"name": name}});
-        let document = Document { value, duplicates: Vec::new() };
+        let document = Document { value, duplicates: Duplicates::default() };
         let made = registry.create(&context, &things, document, &WriteOptions::default()).await;
         made.map_or_else(|status| status.code, |_| 201)
     };

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::context::{RequestContext, WriteOptions};
 use crate::custom;
-use crate::decode::Document;
+use crate::decode::{Document, Duplicates};
 use crate::definition::Target;
 use crate::delete::DeleteOptions;
 use crate::{Registry, RegistryOptions};
@@ -36,6 +36,7 @@ fn registry(offset: i64) -> Arc<Registry> {
         base_url: "https://x".into(),
         default_limits: Limits { objects: 2_000, object_bytes: 1 << 20, ..Limits::default() },
         clock: || 1_800_000_000,
+        authenticators: std::sync::Arc::default(),
     };
     Arc::new(Registry::new(store, Chain::default(), options))
 }
@@ -58,7 +59,7 @@ async fn create(registry: &Registry, plane: &str, path: &str, mut value: Value) 
     let target = target(registry, plane, path).await;
     value.set_at(&["kind"], target.definition.kind.clone());
     value.set_at(&["apiVersion"], target.api_version());
-    let document = Document { value, duplicates: Vec::new() };
+    let document = Document { value, duplicates: Duplicates::default() };
     let context = context(registry, plane);
     registry.create(&context, &target, document, &WriteOptions::default()).await.map(drop)
 }
@@ -168,7 +169,7 @@ async fn old_custom_objects_move_as_they_are_read() {
     create(&source, "a", "example.com|v1|widgets|default||", widget).await.unwrap();
     let path = "apiextensions.k8s.io|v1|customresourcedefinitions||widgets.example.com|";
     let spec = json!({"spec": {"versions": (versions(json!({"new": {"type": "string", "default": "y"}})))}});
-    let patch = Document { value: spec, duplicates: Vec::new() };
+    let patch = Document { value: spec, duplicates: Duplicates::default() };
     let (inside, crd) = (context(&source, "a"), target(&source, "a", path).await);
     let options = WriteOptions::default();
     source.patch(&inside, &crd, crate::write::PatchKind::Merge, &patch, &options).await.unwrap();

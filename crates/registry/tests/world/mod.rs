@@ -12,7 +12,7 @@ use polder_auth::authz::Chain;
 use polder_machinery::apply::Force;
 use polder_model::{SmolStr, Status, Value, json};
 use polder_registry::context::WriteOptions;
-use polder_registry::decode::Document;
+use polder_registry::decode::{Document, Duplicates};
 use polder_registry::delete::{DeleteAnswer, DeleteOptions};
 use polder_registry::list::ListOptions;
 use polder_registry::write::PatchKind;
@@ -47,6 +47,7 @@ impl World {
             base_url: "https://polder.test".into(),
             default_limits: Limits { object_bytes: 100_000, ..Limits::default() },
             clock: || 1_767_225_600,
+            authenticators: std::sync::Arc::default(),
         };
         let registry = Arc::new(Registry::new(store.unwrap(), Chain::default(), options));
         World { registry }
@@ -155,7 +156,7 @@ impl Plane<'_> {
 
     pub(crate) async fn patch(&self, path: &str, kind: PatchKind, patch: Value) -> Result<Value, Status> {
         let target = self.target(path).await;
-        let patch = Document { value: patch, duplicates: Vec::new() };
+        let patch = Document { value: patch, duplicates: Duplicates::default() };
         let options = WriteOptions::default();
         let made = self.world.registry.patch(&self.context(), &target, kind, &patch, &options).await?;
         Ok(self.shown(&target, made.body))
@@ -215,7 +216,7 @@ pub(crate) fn document(target: &Target, mut value: Value) -> Document {
             value.set_at(&[key], text);
         }
     }
-    Document { value, duplicates: Vec::new() }
+    Document { value, duplicates: Duplicates::default() }
 }
 
 pub(crate) fn pairs(query: &[(&str, &str)]) -> Query {

@@ -113,11 +113,11 @@ impl Policy {
         }
         let mut annotations = Vec::new();
         for (index, annotation) in listed_annotations {
-            let expression: SmolStr = text(annotation, "valueExpression").trim().into();
+            let written = text(annotation, "valueExpression");
+            let expression: SmolStr = written.trim().into();
             let program = scope.compile(&expression, &[Type::String, Type::Null]);
-            let program = program.map_err(|problem| {
-                report("auditAnnotations", index, "valueExpression", problem, &expression)
-            });
+            let program = program
+                .map_err(|problem| report("auditAnnotations", index, "valueExpression", problem, &written));
             annotations.push(Annotation { key: text(annotation, "key"), expression, program });
         }
         let empty = Value::Null;

@@ -33,7 +33,19 @@ pub(crate) fn read(
     uid: &str,
     body: &[u8],
 ) -> Result<Accepted, String> {
-    let review = Value::parse(body).map_err(|error| error.to_string())?;
+    let undecodable = "failed to call webhook: couldn't get version/kind; json parse error";
+    let invalid = |text: String| format!("received invalid webhook response: {text}");
+    let review = Value::parse(body).map_err(|error| format!("{undecodable}: {error}"))?;
+    understand(webhook, version, mutating, uid, &review).map_err(invalid)
+}
+
+fn understand(
+    webhook: &str,
+    version: ReviewVersion,
+    mutating: bool,
+    uid: &str,
+    review: &Value,
+) -> Result<Accepted, String> {
     let response = review.get("response").filter(|response| !response.is_null());
     let response = response.ok_or("webhook response was absent")?;
     let text = |path: &[&str]| response.str_at(path).unwrap_or_default();
@@ -142,6 +154,7 @@ mod tests {
     fn check(mutating: bool, body: &str, expected: Result<Option<(u16, &str)>, &str>) {
         let found = read("w.x.y", ReviewVersion::V1, mutating, "u", body.as_bytes());
         let found = found.map(|accepted| accepted.refusal.map(|status| (status.code, status.message)));
+        let found = found.map_err(|text| text.replace("received invalid webhook response: ", ""));
         let expected = expected.map(|refusal| refusal.map(|(code, text)| (code, text.to_owned())));
         assert_eq!(found, expected.map_err(str::to_owned), "{body}");
     }

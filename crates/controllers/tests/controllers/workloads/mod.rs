@@ -2,8 +2,10 @@
 //!
 //! Every wait is bounded, and ends as soon as what is waited for is there.
 
+mod cronjob;
 mod daemonset;
 mod deployment;
+mod job;
 mod replicaset;
 mod statefulset;
 

@@ -94,3 +94,28 @@ fn pods_may_come_all_at_once() {
     world.merge(SETS, "db", &json!({"spec": {"replicas": 0}}));
     world.until_pods(|pods| pods.is_empty());
 }
+
+#[test]
+fn a_claim_that_is_missing_is_made_again() {
+    let world = World::start();
+    let set = json!({
+        "metadata": {"name": "my-db"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "db"}},
+            "template": (template("db")),
+            "volumeClaimTemplates": [{
+                "metadata": {"name": "data"},
+                "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+            }],
+        },
+    });
+    world.create(SETS, &set);
+    world.until_pods(|pods| names(pods) == ["my-db-0"]);
+    let first = world.get(CLAIMS, "data-my-db-0");
+    world.plane.delete(&path(CLAIMS, "data-my-db-0")).expect(200);
+    let lets_go = json!({"metadata": {"finalizers": null}});
+    world.plane.patch(&path(CLAIMS, "data-my-db-0"), "merge", &lets_go);
+    world.until(CLAIMS, "data-my-db-0", |claim| {
+        claim["metadata"]["uid"].is_string() && claim["metadata"]["uid"] != first["metadata"]["uid"]
+    });
+}

@@ -1,9 +1,7 @@
 //! Budgets and roles: what is written for those who decide.
 
-mod world;
-
+use crate::world::{eventually, make_ready, namespace, pod};
 use polder_test_support::{TestServer, json};
-use world::{eventually, make_ready, namespace, pod};
 
 #[test]
 fn budgets_tell_how_many_may_go() {

@@ -1,9 +1,7 @@
 //! Nodes and what becomes of their pods.
 
-mod world;
-
+use crate::world::{eventually, namespace, pod};
 use polder_test_support::{TestServer, json};
-use world::{eventually, namespace, pod};
 
 #[test]
 fn taints_follow_conditions_and_pods_follow_taints() {

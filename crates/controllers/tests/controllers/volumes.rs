@@ -1,9 +1,7 @@
 //! Claims and volumes: they find each other, and stay while they are used.
 
-mod world;
-
+use crate::world::{eventually, namespace, pod};
 use polder_test_support::{Client, TestServer, Value, json};
-use world::{eventually, namespace, pod};
 
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 const CLAIMS: &str = "/api/v1/namespaces/shop/persistentvolumeclaims";
@@ -85,6 +83,10 @@ fn claims_wait_for_what_comes_later() {
     });
     plane.post(VOLUMES, &volume("late", "5Gi")).expect(201);
     eventually("it is bound", || phase(&plane, &data) == "Bound");
+    eventually("it is held", || {
+        plane.get(&format!("{VOLUMES}/late")).json()["metadata"]["finalizers"][0]
+            == "kubernetes.io/pv-protection"
+    });
     plane.delete(&format!("{VOLUMES}/late")).expect(200);
     eventually("a bound volume stays", || {
         !plane.get(&format!("{VOLUMES}/late")).json()["metadata"]["deletionTimestamp"].is_null()

@@ -1,9 +1,7 @@
 //! Services and where their requests go.
 
-mod world;
-
+use crate::world::{self, eventually, namespace};
 use polder_test_support::{Client, TestServer, Value, json};
-use world::{eventually, namespace};
 
 const SHOP: &str = "/api/v1/namespaces/shop";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";

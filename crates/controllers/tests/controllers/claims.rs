@@ -1,9 +1,7 @@
 //! What pods and accounts have for themselves: claims of devices, secrets.
 
-mod world;
-
+use crate::world::{eventually, make_ready, namespace, pod};
 use polder_test_support::{TestServer, json};
-use world::{eventually, make_ready, namespace, pod};
 
 #[test]
 fn pods_get_claims_and_give_them_back() {

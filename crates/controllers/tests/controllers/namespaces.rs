@@ -1,9 +1,7 @@
 //! What every namespace has: an account, and the authority to trust.
 
-mod world;
-
+use crate::world::{eventually, namespace};
 use polder_test_support::{TestServer, json};
-use world::{eventually, namespace};
 
 const MAP: &str = "configmaps/kube-root-ca.crt";
 const ACCOUNT: &str = "serviceaccounts/default";

@@ -1,0 +1,158 @@
+//! Where somebody else's addresses may lead: names and numbers that tenants write must not reach what is around the server.
+//!
+//! By default only public addresses are allowed. What a provider allows beyond that, it lists.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// A set of addresses with a common beginning: `10.0.0.0/8`, `::1/128`, `192.0.2.7`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix_len: u8,
+}
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{0:?} is no network; write it like 10.0.0.0/8")]
+pub struct NetworkError(String);
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Network, NetworkError> {
+        let error = || NetworkError(text.to_owned());
+        let (address, len) = match text.split_once('/') {
+            Some((address, len)) => (address, Some(len.parse::<u8>().map_err(|_| error())?)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| error())?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let prefix_len = len.unwrap_or(bits);
+        if prefix_len > bits { Err(error()) } else { Ok(Network { address, prefix_len }) }
+    }
+}
+
+impl Network {
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let bits = |address: IpAddr| match address {
+            IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, 32),
+            IpAddr::V6(address) => (address.to_bits(), 128),
+        };
+        let ((own, own_len), (other, other_len)) = (bits(self.address), bits(address));
+        let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix_len)).unwrap_or(0);
+        own_len == other_len && (own ^ other) & mask == 0
+    }
+}
+
+/// Which addresses may be connected to.
+#[derive(Clone, Debug, Default)]
+pub struct Egress {
+    pub allowed: Vec<Network>,
+}
+
+impl Egress {
+    pub fn permits(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        is_public(address) || self.allowed.iter().any(|network| network.contains(address))
+    }
+}
+
+/// Whether an address is anybody's to connect to. One that carries another inside is judged by that too.
+fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_public_v4(address),
+        IpAddr::V6(address) => is_public_v6(address),
+    }
+}
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let [a, b, c, _] = address.octets();
+    let special = address.is_private()
+        || address.is_loopback()
+        || address.is_link_local()
+        || address.is_multicast()
+        || address.is_documentation()
+        || a == 0
+        || a >= 240
+        || (a == 100 && (64..128).contains(&b))
+        || (a == 192 && b == 0 && c == 0)
+        || (a == 192 && b == 88 && c == 99)
+        || (a == 198 && (b == 18 || b == 19));
+    !special
+}
+
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    let segments = address.segments();
+    let inner = match segments {
+        // What translators make of an IPv4 address, and tunnels.
+        [0x64, 0xff9b, 0, 0, 0, 0, ..] => Some(((segments[6] as u32) << 16) | segments[7] as u32),
+        [0, 0, 0, 0, 0, 0, ..] => Some(((segments[6] as u32) << 16) | segments[7] as u32),
+        [0x2002, ..] => Some(((segments[1] as u32) << 16) | segments[2] as u32),
+        _ => None,
+    };
+    let special = address.is_loopback()
+        || address.is_unspecified()
+        || address.is_multicast()
+        || address.is_unique_local()
+        || address.is_unicast_link_local()
+        || (segments[0] & 0xffc0) == 0xfec0
+        || segments[..3] == [0x64, 0xff9b, 1]
+        || segments[..2] == [0x2001, 0]
+        || segments[..2] == [0x2001, 0xdb8];
+    !special && inner.is_none_or(|inner| is_public_v4(Ipv4Addr::from_bits(inner)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_public_or_listed_is_reached() {
+        let rows = [
+            ("93.184.216.34", true),
+            ("127.0.0.1", false),
+            ("10.1.2.3", false),
+            ("172.16.0.1", false),
+            ("192.168.1.1", false),
+            ("169.254.169.254", false),
+            ("100.64.0.1", false),
+            ("0.0.0.0", false),
+            ("224.0.0.1", false),
+            ("255.255.255.255", false),
+            ("2606:4700::1", true),
+            ("::1", false),
+            ("::", false),
+            ("fe80::1", false),
+            ("fec0::1", false),
+            ("fd00:ec2::254", false),
+            ("::ffff:10.0.0.1", false),
+            ("::10.0.0.1", false),
+            ("64:ff9b::7f00:1", false),
+            ("64:ff9b::5db8:d822", true),
+            ("2002:a00:1::", false),
+        ];
+        for (address, expected) in rows {
+            let address: IpAddr = address.parse().unwrap();
+            assert_eq!(Egress::default().permits(address), expected, "{address}");
+        }
+        let egress = Egress { allowed: vec!["10.1.0.0/16".parse().unwrap(), "::1".parse().unwrap()] };
+        for (address, expected) in [
+            ("10.1.2.3", true),
+            ("10.2.0.1", false),
+            ("::1", true),
+            ("::ffff:10.1.0.1", true),
+            ("127.0.0.1", false),
+        ] {
+            assert_eq!(egress.permits(address.parse().unwrap()), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn networks_are_read() {
+        for wrong in ["", "10.0.0.0/33", "x", "10.0.0.0/", "::/129"] {
+            assert!(wrong.parse::<Network>().is_err(), "{wrong}");
+        }
+        let all: Network = "0.0.0.0/0".parse().unwrap();
+        assert!(all.contains("8.8.8.8".parse().unwrap()) && !all.contains("::1".parse().unwrap()));
+    }
+}

@@ -1,0 +1,76 @@
+//! Tokens of service accounts: made on request, good in one plane, and only while what they name is there.
+
+use polder_test_support::{Client, Value, json};
+
+use crate::process::{MAPS, Polder};
+
+const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+
+fn token(plane: &Client, spec: Value) -> String {
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+    let made = plane.post(&format!("{ACCOUNTS}/robot/token"), &request).expect(201).json();
+    made["status"]["token"].as_str().unwrap().to_string()
+}
+
+fn review(plane: &Client, token: &str) -> Value {
+    let question =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+    plane.post(REVIEWS, &question).expect(201).json()["status"].clone()
+}
+
+fn account(plane: &Client) {
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    plane.post(ACCOUNTS, &account).expect(201);
+}
+
+/// The holder of a token is its account in its plane, and nobody in any other.
+#[test]
+fn tokens_are_good_at_home() {
+    let polder = Polder::start();
+    let (acme, globex) = (polder.plane("acme"), polder.plane("globex"));
+    for plane in [&acme, &globex] {
+        account(plane);
+    }
+    let token = token(&acme, json!({}));
+    let status = review(&acme, &token);
+    assert_eq!(status["authenticated"], true, "{status}");
+    assert_eq!(status["user"]["username"], "system:serviceaccount:default:robot");
+    assert_eq!(review(&globex, &token)["authenticated"], false);
+    let (head, signature) = token.rsplit_once('.').unwrap();
+    let forged = format!("{head}.{}", signature.chars().rev().collect::<String>());
+    assert_eq!(review(&acme, &forged)["authenticated"], false);
+
+    let robot = acme.with_token(&token).unwrap();
+    let text = robot.get(MAPS).expect(403).text();
+    assert!(text.contains(r#"User \"system:serviceaccount:default:robot\" cannot list resource"#), "{text}");
+    robot.in_plane("globex").get(MAPS).expect(404);
+    robot.at_root().get(MAPS).expect(404);
+    acme.with_token(&forged).unwrap().get(MAPS).expect(401);
+}
+
+/// A token goes with its account, with what it is bound to, and is nothing here if it was made for others.
+#[test]
+fn tokens_end_with_what_they_name() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    account(&acme);
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
+    acme.post("/api/v1/namespaces/default/secrets", &secret).expect(201);
+    let plain = token(&acme, json!({}));
+    let bound = token(&acme, json!({"boundObjectRef": {"apiVersion": "v1", "kind": "Secret", "name": "s"}}));
+    let foreign = token(&acme, json!({"audiences": ["https://vault.example"]}));
+    let code = |token: &str| acme.with_token(token).unwrap().get(MAPS).code;
+    assert_eq!([code(&plain), code(&bound), code(&foreign)], [403, 403, 401]);
+    acme.delete("/api/v1/namespaces/default/secrets/s").expect(200);
+    assert_eq!([code(&plain), code(&bound)], [403, 401]);
+    acme.delete(&format!("{ACCOUNTS}/robot")).expect(200);
+    account(&acme);
+    assert_eq!(code(&plain), 401, "another account of the same name");
+
+    let short = json!({"spec": {"expirationSeconds": 60}});
+    let refused = acme.post(&format!("{ACCOUNTS}/robot/token"), &short).expect(422).text();
+    assert!(refused.contains("may not specify a duration less than 10 minutes"), "{refused}");
+    let missing = json!({"spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Secret", "name": "gone"}}});
+    acme.post(&format!("{ACCOUNTS}/robot/token"), &missing).expect(404);
+}

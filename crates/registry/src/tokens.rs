@@ -1,0 +1,209 @@
+//! Tokens of service accounts: made on request, and good while what they name is there.
+
+use polder_auth::UserInfo;
+use polder_auth::authn::{Bound, Claims};
+use polder_model::{FieldError, GroupKind, GroupResource, SmolStr, Status, Value, format_smolstr, json};
+use polder_store::{ObjectName, Plane};
+
+use crate::context::RequestContext;
+use crate::definition::Target;
+use crate::registry::{Registry, timestamp};
+use crate::status::read_failed;
+
+const SECONDS_MIN: i64 = 10 * 60;
+const SECONDS_MAX: i64 = 1 << 32;
+const SECONDS_DEFAULT: i64 = 60 * 60;
+
+impl Registry {
+    /// Makes a token for a service account. The caller has been authorized for the subresource.
+    pub async fn make_token(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        mut request: Value,
+        dry_run: bool,
+    ) -> Result<Value, Status> {
+        let Some(accounts) = &self.options.authenticators.accounts else {
+            return Err(Status::untyped(501, "this server has no key for service account tokens"));
+        };
+        let whole = Target { subresource: SmolStr::default(), ..target.clone() };
+        let stored = self.must_find(context, &whole).await?;
+        let account = self.to_client(context, &whole, &stored)?;
+        let seconds = match request.i64_at(&["spec", "expirationSeconds"]) {
+            None | Some(0) => SECONDS_DEFAULT,
+            Some(seconds) => seconds,
+        };
+        let audiences = request.array_at(&["spec", "audiences"]).iter().filter_map(Value::as_str);
+        let mut audiences: Vec<SmolStr> = audiences.map(SmolStr::new).collect();
+        let issuer = self.issuer(&context.plane);
+        if audiences.is_empty() {
+            audiences.push(issuer.clone());
+        }
+        let mut errors = Vec::new();
+        let field = "spec.expirationSeconds";
+        if seconds < SECONDS_MIN {
+            let why = "may not specify a duration less than 10 minutes";
+            errors.push(FieldError::invalid(field, seconds, why));
+        } else if seconds > SECONDS_MAX {
+            let why = "may not specify a duration larger than 2^32 seconds";
+            errors.push(FieldError::invalid(field, seconds, why));
+        }
+        if !errors.is_empty() {
+            let kind = GroupKind { group: "authentication.k8s.io".into(), kind: "TokenRequest".into() };
+            return Err(Status::invalid(&kind, "", &errors));
+        }
+        let bound = self.bound(context, target, &request).await?;
+        let now = (self.options.clock)();
+        let uid = |object: &Value| SmolStr::new(object.str_at(&["metadata", "uid"]).unwrap_or_default());
+        let claims = Claims {
+            plane: context.plane.id,
+            issuer,
+            audiences: audiences.clone(),
+            namespace: target.namespace.clone(),
+            account: Bound { name: target.name.clone(), uid: uid(&account) },
+            bound,
+            id: SmolStr::from(uuid::Uuid::new_v4().to_string()),
+            issued: now,
+            expires: now.saturating_add(seconds),
+        };
+        let token = match dry_run {
+            true => String::new(),
+            false => accounts.sign(&claims).map_err(|error| Status::internal(error.to_string()))?,
+        };
+        request.set_at(&["kind"], "TokenRequest");
+        request.set_at(&["apiVersion"], "authentication.k8s.io/v1");
+        for (member, value) in [
+            ("name", Value::from(&target.name)),
+            ("namespace", Value::from(&target.namespace)),
+            ("creationTimestamp", Value::from(timestamp(now))),
+        ] {
+            request.set_at(&["metadata", member], value);
+        }
+        request.set_at(&["spec", "audiences"], audiences.iter().map(Value::from).collect::<Vec<_>>());
+        request.set_at(&["spec", "expirationSeconds"], seconds);
+        request
+            .set_at(&["status"], json!({"token": token, "expirationTimestamp": (timestamp(claims.expires))}));
+        Ok(request)
+    }
+
+    /// The object a token is to be bound to, if it is there and the account's.
+    async fn bound(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        request: &Value,
+    ) -> Result<Option<(SmolStr, Bound)>, Status> {
+        let path = |field: &'static str| ["spec", "boundObjectRef", field];
+        let text = |field| request.str_at(&path(field)).unwrap_or_default();
+        let (api_version, kind, name) = (text("apiVersion"), text("kind"), text("name"));
+        if kind.is_empty() && name.is_empty() {
+            return Ok(None);
+        }
+        let resource = match (api_version, kind) {
+            ("v1" | "", "Pod") => "pods",
+            ("v1" | "", "Secret") => "secrets",
+            ("v1" | "", "Node") => "nodes",
+            _ => {
+                let why = format!("cannot bind token to object of type {api_version}, Kind={kind}");
+                return Err(Status::bad_request(why));
+            }
+        };
+        let namespace = if resource == "nodes" { "" } else { &target.namespace };
+        let resource = GroupResource::new("", resource);
+        let found = self.named(&context.plane, &resource, namespace, name).await?;
+        let found = found.ok_or_else(|| Status::not_found(&resource, name))?;
+        let uid = found.str_at(&["metadata", "uid"]).unwrap_or_default();
+        if !text("uid").is_empty() && text("uid") != uid {
+            let why = format!(
+                "the UID in the bound object reference ({}) does not match the UID in record. The object might have been deleted and then recreated",
+                text("uid")
+            );
+            return Err(Status::conflict(&resource, name, &why));
+        }
+        let account = found.str_at(&["spec", "serviceAccountName"]).unwrap_or_default();
+        if kind == "Pod" && account != target.name {
+            let why = format!(
+                "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+                target.name
+            );
+            return Err(Status::bad_request(why));
+        }
+        let bound = Bound { name: SmolStr::new(name), uid: SmolStr::new(uid) };
+        Ok(Some((SmolStr::from(kind.to_lowercase()), bound)))
+    }
+
+    /// Who a token is for, if it is one of a service account; nobody if what it names is not there any more.
+    pub async fn account_user(&self, token: &str) -> Option<Result<(UserInfo, Claims), Status>> {
+        let accounts = self.options.authenticators.accounts.as_ref()?;
+        let claims = accounts.read(token, (self.options.clock)())?;
+        Some(match claims {
+            Ok(claims) => match self.is_good(&claims).await {
+                Ok(true) => Ok((claims.user(), claims)),
+                Ok(false) => Err(Status::unauthorized()),
+                Err(status) => Err(status),
+            },
+            Err(_) => Err(Status::unauthorized()),
+        })
+    }
+
+    async fn is_good(&self, claims: &Claims) -> Result<bool, Status> {
+        let Some(plane) = self.store.plane_by_id(claims.plane) else { return Ok(false) };
+        let namespaced = |kind: &str| if kind == "node" { "" } else { claims.namespace.as_str() };
+        let account = (SmolStr::new_static("serviceaccount"), claims.account.clone());
+        for (kind, bound) in std::iter::once(&account).chain(&claims.bound) {
+            let resource = GroupResource::new("", format_smolstr!("{kind}s"));
+            let found = self.named(&plane, &resource, namespaced(kind), &bound.name).await?;
+            if found.is_none_or(|found| found.str_at(&["metadata", "uid"]) != Some(&bound.uid)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Answers what a token proves in a plane.
+    pub(crate) async fn review_token(&self, context: &RequestContext, question: &Value) -> Value {
+        let token = question.str_at(&["spec", "token"]).unwrap_or_default();
+        let wanted = question.array_at(&["spec", "audiences"]).iter().filter_map(Value::as_str);
+        let mut wanted: Vec<SmolStr> = wanted.map(SmolStr::new).collect();
+        if wanted.is_empty() {
+            wanted.push(self.issuer(&context.plane));
+        }
+        let refused = |why: &str| json!({"authenticated": false, "user": {}, "error": why});
+        let (user, audiences) = match self.account_user(token).await {
+            Some(Ok((user, claims))) => (user, claims.audiences),
+            Some(Err(_)) => return refused("invalid bearer token"),
+            None => match self.options.authenticators.tokens.user(token) {
+                Some(user) => (user, wanted.clone()),
+                None => return refused("invalid bearer token"),
+            },
+        };
+        // Somebody of another plane is nobody here.
+        if user.home.is_some_and(|home| home != context.plane.id) {
+            return refused("invalid bearer token");
+        }
+        let common: Vec<Value> =
+            audiences.iter().filter(|audience| wanted.contains(audience)).map(Value::from).collect();
+        if common.is_empty() {
+            return refused("token audiences are not accepted here");
+        }
+        json!({"authenticated": true, "user": (crate::reviews::user_value(&user)), "audiences": common})
+    }
+
+    /// Who signs the tokens of a plane, as they say.
+    fn issuer(&self, plane: &Plane) -> SmolStr {
+        SmolStr::from(crate::planes::plane_url(self, plane.name.as_str()))
+    }
+
+    async fn named(
+        &self,
+        plane: &std::sync::Arc<Plane>,
+        resource: &GroupResource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, Status> {
+        let found =
+            self.store.get(plane, self.store.resource_id(resource), &ObjectName::new(namespace, name)).await;
+        let found = found.map_err(|error| read_failed(plane, error))?;
+        Ok(found.and_then(|stored| stored.record.to_value(0).ok()))
+    }
+}

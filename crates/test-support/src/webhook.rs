@@ -1,0 +1,98 @@
+//! A webhook: a real HTTPS server on threads of its own, with a certificate of its own.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls_pki_types::PrivateKeyDer;
+use serde_json::{Value, json};
+
+/// What a webhook does with a path and a review: the `response`, or a code and a body instead.
+pub type Answer = fn(&str, &Value) -> Result<Value, (u16, String)>;
+
+/// A running webhook. Its threads end with the process.
+pub struct WebhookServer {
+    pub address: SocketAddr,
+    /// For `clientConfig.caBundle`.
+    pub ca_bundle: String,
+}
+
+impl WebhookServer {
+    pub fn start(answer: Answer) -> anyhow::Result<WebhookServer> {
+        WebhookServer::start_with(answer, rcgen::IsCa::NoCa)
+    }
+
+    /// With a certificate that could sign others, as people make them by hand.
+    pub fn start_as_authority(answer: Answer) -> anyhow::Result<WebhookServer> {
+        WebhookServer::start_with(answer, rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained))
+    }
+
+    fn start_with(answer: Answer, is_ca: rcgen::IsCa) -> anyhow::Result<WebhookServer> {
+        let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
+        params.is_ca = is_ca;
+        let key_pair = rcgen::KeyPair::generate()?;
+        let certificate = params.self_signed(&key_pair)?;
+        let key = PrivateKeyDer::try_from(key_pair.serialize_der()).map_err(anyhow::Error::msg)?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)?;
+        let config = Arc::new(config);
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let config = config.clone();
+                std::thread::spawn(move || serve(stream, config, answer));
+            }
+        });
+        let ca_bundle = base64::engine::general_purpose::STANDARD.encode(certificate.pem());
+        Ok(WebhookServer { address, ca_bundle })
+    }
+
+    /// `clientConfig` of a webhook that is asked at a path.
+    pub fn client_config(&self, path: &str) -> Value {
+        json!({"url": format!("https://{}{path}", self.address), "caBundle": self.ca_bundle})
+    }
+}
+
+/// Answers until the client goes.
+fn serve(stream: TcpStream, config: Arc<ServerConfig>, answer: Answer) -> Option<()> {
+    let connection = ServerConnection::new(config).ok()?;
+    let mut stream = BufReader::new(StreamOwned::new(connection, stream));
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line).ok()?;
+        let path = line.split(' ').nth(1)?.to_owned();
+        let mut len = 0;
+        loop {
+            let mut header = String::new();
+            stream.read_line(&mut header).ok()?;
+            let header = header.trim().to_ascii_lowercase();
+            if header.is_empty() {
+                break;
+            }
+            if let Some(value) = header.strip_prefix("content-length:") {
+                len = value.trim().parse().ok()?;
+            }
+        }
+        let mut body = vec![0; len];
+        stream.read_exact(&mut body).ok()?;
+        let review: Value = serde_json::from_slice(&body).ok()?;
+        let (code, body) = match answer(&path, &review["request"]) {
+            Err((code, body)) => (code, body),
+            Ok(mut response) => {
+                response["uid"] = review["request"]["uid"].clone();
+                let review = json!({"kind": "AdmissionReview", "apiVersion": review["apiVersion"], "response": response});
+                (200, review.to_string())
+            }
+        };
+        let head = format!("HTTP/1.1 {code} X\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.get_mut().write_all(head.as_bytes()).ok()?;
+        stream.get_mut().write_all(body.as_bytes()).ok()?;
+        stream.get_mut().flush().ok()?;
+    }
+}
