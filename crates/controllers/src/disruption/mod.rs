@@ -1,7 +1,8 @@
 //! The status of disruption budgets: how many of their pods are healthy, and how many may be evicted now.
 //!
 //! Keys are namespaces; what changed in one is noted in [`Marks`]. Evictions themselves are the registry's: it takes
-//! from `disruptionsAllowed` and notes the pod, and here it is counted anew.
+//! from `disruptionsAllowed` and notes the pod, and here it is counted anew. Keys `namespace/name` are pods that were to
+//! go: after a while, one that stayed is told so.
 
 mod plan;
 mod scale;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use polder_client::resource::{DISRUPTION_BUDGETS, PODS};
 use polder_client::{Answer, Change, Controller, InPlane, Interest, Next, Wake};
 use polder_model::selector::LabelSelector;
-use polder_model::{Object, PlaneId, SmolStr, Status, Value};
+use polder_model::{Object, PlaneId, SmolStr, Status, Value, json};
 
 use self::scale::Scale;
 use crate::marks::{Marks, labels_of};
@@ -69,6 +70,9 @@ impl Controller for Disruption {
             }
             self.marks.name(plane, namespace, &change.name);
         } else {
+            if change.new.as_ref().is_some_and(|pod| pod.may_contain(plan::TARGET)) {
+                wake(change.key());
+            }
             let [old, new] =
                 [&change.old, &change.new].map(|pod| pod.as_ref().map(|pod| PodView::of(pod.value())));
             if old == new {
@@ -83,6 +87,9 @@ impl Controller for Disruption {
 
     fn reconcile<'a>(&'a self, plane: &'a InPlane, key: &'a str) -> Answer<'a, Next> {
         Box::pin(async move {
+            if let Some((namespace, name)) = key.split_once('/') {
+                return stay(plane, namespace, name).await;
+            }
             let taken = self.marks.take(plane.plane, key);
             let mut due: Option<i64> = None;
             let mut outcome = Ok(());
@@ -164,6 +171,22 @@ impl Disruption {
             plane.update_status(&DISRUPTION_BUDGETS, new).await?;
         }
         Ok(disrupted.due)
+    }
+}
+
+/// Takes back what a pod's status says about its end, when that did not come.
+async fn stay(plane: &InPlane, namespace: &str, name: &str) -> Result<Next, Status> {
+    let now = plane.client.now();
+    let Some(pod) = plane.get(&PODS, namespace, name).await? else { return Ok(Next::Done) };
+    match plan::stays_after(&pod, now) {
+        None => Ok(Next::Done),
+        Some(left) if left > 0 => Ok(Next::After(Duration::from_secs(left.unsigned_abs()))),
+        Some(_) => {
+            let mut new = Value::clone(&pod);
+            meta::set_condition(&mut new, json!({"type": (plan::TARGET), "status": "False"}), now);
+            plane.update_status(&PODS, new).await?;
+            Ok(Next::Done)
+        }
     }
 }
 

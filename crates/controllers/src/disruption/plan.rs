@@ -6,6 +6,8 @@ use crate::{meta, timestamp};
 
 /// An eviction that did not lead to a deletion within this time did not happen.
 const DELETION_SECONDS: i64 = 120;
+/// The condition of pods that are about to be disrupted.
+pub(super) const TARGET: &str = "DisruptionTarget";
 
 /// What pods are expected, and how many of them have to be healthy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +75,17 @@ pub(super) fn disrupted(budget: &Value, pods: &[impl AsRef<Value>], now: i64) ->
         }
     }
     disrupted
+}
+
+/// In how many seconds it is clear that a pod which was to be disrupted stays; nothing if it was not, or goes.
+pub(super) fn stays_after(pod: &Value, now: i64) -> Option<i64> {
+    let condition = meta::find_condition(pod, TARGET)?;
+    let over = matches!(pod.str_at(&["status", "phase"]), Some("Succeeded" | "Failed"));
+    if condition.str_at(&["status"]) != Some("True") || over || meta::is_deleting(pod) {
+        return None;
+    }
+    let since = condition.str_at(&["lastTransitionTime"]).and_then(timestamp::seconds).unwrap_or_default();
+    Some(since.saturating_add(DELETION_SECONDS).saturating_sub(now).min(DELETION_SECONDS))
 }
 
 /// Pods that count: ready, not going away, not about to be evicted.

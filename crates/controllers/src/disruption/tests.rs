@@ -65,3 +65,25 @@ fn what_is_allowed() {
     assert_eq!(failed.array_at(&["status", "conditions"])[0].str_at(&["reason"]), Some("SyncFailed"));
     assert_eq!(failed.i64_at(&["status", "disruptionsAllowed"]), Some(0));
 }
+
+#[track_caller]
+fn check_stays(status: &str, since: i64, more: &str, expected: Option<i64>) {
+    let time = crate::timestamp::text(since);
+    let condition = json!({"type": "DisruptionTarget", "status": status, "lastTransitionTime": time});
+    let mut pod = json!({"metadata": {"name": "a"}, "status": {"conditions": [condition]}});
+    match more {
+        "going" => pod.set_at(&["metadata", "deletionTimestamp"], "2026-01-01T00:00:00Z"),
+        phase => pod.set_at(&["status", "phase"], phase),
+    }
+    assert_eq!(plan::stays_after(&pod, 1000), expected);
+}
+
+#[test]
+fn pods_that_were_to_go_and_stay() {
+    check_stays("True", 990, "Running", Some(110));
+    check_stays("True", 800, "Running", Some(-80));
+    check_stays("True", 999_999, "Running", Some(120));
+    check_stays("False", 800, "Running", None);
+    check_stays("True", 800, "Failed", None);
+    check_stays("True", 800, "going", None);
+}

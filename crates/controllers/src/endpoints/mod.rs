@@ -26,6 +26,8 @@ use crate::recorder::Recorder;
 use crate::{batch, meta};
 
 const MANAGER: &str = "endpointslice-controller.k8s.io";
+/// So many services are looked at one by one, each with its own list of pods.
+const SERVICES_FEW: usize = 4;
 
 pub(crate) struct Endpoints {
     marks: Marks,
@@ -96,16 +98,25 @@ impl Controller for Endpoints {
             for name in gone {
                 remove(plane, key, &name).await?;
             }
-            let mut outcome = Ok(());
+            let mut concerned: Vec<(Arc<Value>, LabelSelector)> = Vec::new();
             for service in &services {
-                let name = service.str_at(&["metadata", "name"]).unwrap_or_default();
                 let Some(selector) = service::selector(service) else { continue };
-                if meta::is_deleting(service) || !taken.concerns(name, Some(&selector)) {
-                    continue;
+                if !meta::is_deleting(service) && taken.concerns(meta::name(service), Some(&selector)) {
+                    concerned.push((service.clone(), selector));
                 }
-                outcome = outcome.and(self.serve(plane, key, service, selector).await);
             }
-            outcome?;
+            // Many services look at the same pods: then those are read once.
+            let pods = match concerned.len() > SERVICES_FEW {
+                true => Some(plane.list(&PODS, key).await?),
+                false => None,
+            };
+            let pods = pods.as_deref();
+            batch::all(
+                concerned
+                    .into_iter()
+                    .map(|(service, selector)| self.serve(plane, key, service, selector, pods)),
+            )
+            .await?;
             taken.done();
             Ok(Next::Done)
         })
@@ -121,12 +132,24 @@ impl Endpoints {
         &self,
         plane: &InPlane,
         namespace: &str,
-        service: &Arc<Value>,
+        service: Arc<Value>,
         selector: LabelSelector,
+        pods: Option<&[Arc<Value>]>,
     ) -> Result<(), Status> {
-        let name = service.str_at(&["metadata", "name"]).unwrap_or_default();
-        let pods = plane.list_selected(&PODS, namespace, selector).await?;
-        let pods: Vec<PodView> = pods.iter().map(|pod| PodView::of(pod)).collect();
+        let service = &*service;
+        let name = meta::name(service);
+        let pods: Vec<PodView> = match pods {
+            Some(pods) => {
+                let selected = pods
+                    .iter()
+                    .filter(|pod| selector.matches(|key| pod.str_at(&["metadata", "labels", key])));
+                selected.map(|pod| PodView::of(pod)).collect()
+            }
+            None => {
+                let pods = plane.list_selected(&PODS, namespace, selector).await?;
+                pods.iter().map(|pod| PodView::of(pod)).collect()
+            }
+        };
         let old = plane.get(&ENDPOINTS, namespace, name).await?;
         let new = subsets::endpoints(service, &pods, old.as_deref());
         let written = match &old {

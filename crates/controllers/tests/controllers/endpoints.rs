@@ -1,6 +1,6 @@
 //! Services and where their requests go.
 
-use crate::world::{eventually, namespace};
+use crate::world::{self, eventually, namespace};
 use polder_test_support::{Client, TestServer, Value, json};
 
 const SHOP: &str = "/api/v1/namespaces/shop";
@@ -92,4 +92,24 @@ fn the_api_itself_has_endpoints() {
     let slice = plane.get(slice).expect(200).json();
     assert_eq!(endpoints["subsets"][0]["ports"][0]["port"], slice["ports"][0]["port"]);
     assert_eq!(endpoints["subsets"][0]["addresses"][0]["ip"], slice["endpoints"][0]["addresses"][0]);
+}
+
+#[test]
+fn many_services_of_one_pod() {
+    let server = TestServer::start();
+    let plane = server.plane("acme");
+    namespace(&plane, "shop");
+    for number in 0..40 {
+        let mut service = web(json!({"app": "web"}));
+        service["metadata"]["name"] = json!(format!("web-{number}"));
+        plane.post(&format!("{SHOP}/services"), &service).expect(201);
+    }
+    plane.post(&format!("{SHOP}/pods"), &world::pod("web-0", "node-1")).expect(201);
+    world::make_ready(&plane, &format!("{SHOP}/pods/web-0"));
+    eventually("it is behind all of them", || {
+        let list = plane.get(SLICES).expect(200).json();
+        let slices = list["items"].as_array().cloned().unwrap_or_default();
+        let ready = |slice: &&Value| slice["endpoints"][0]["conditions"]["ready"] == true;
+        slices.len() == 40 && slices.iter().filter(ready).count() == 40
+    });
 }

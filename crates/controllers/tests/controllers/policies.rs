@@ -30,6 +30,15 @@ fn budgets_tell_how_many_may_go() {
             && status["expectedPods"] == 2
             && status["conditions"][0]["status"] == "True"
     });
+    let told =
+        json!([{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"}]);
+    let told = json!({"status": {"conditions": told}});
+    plane.patch(&format!("{pods}/b/status"), "strategic-merge", &told).expect(200);
+    eventually("a pod that stays is told so", || {
+        let pod = plane.get(&format!("{pods}/b")).json();
+        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|one| one["type"] == "DisruptionTarget" && one["status"] == "False")
+    });
     let eviction = json!({"metadata": {"name": "a"}});
     plane.post(&format!("{pods}/a/eviction"), &eviction).expect(201);
     eventually("none may go", || status()["disruptionsAllowed"] == 0);

@@ -83,6 +83,10 @@ fn claims_wait_for_what_comes_later() {
     });
     plane.post(VOLUMES, &volume("late", "5Gi")).expect(201);
     eventually("it is bound", || phase(&plane, &data) == "Bound");
+    eventually("it is held", || {
+        plane.get(&format!("{VOLUMES}/late")).json()["metadata"]["finalizers"][0]
+            == "kubernetes.io/pv-protection"
+    });
     plane.delete(&format!("{VOLUMES}/late")).expect(200);
     eventually("a bound volume stays", || {
         !plane.get(&format!("{VOLUMES}/late")).json()["metadata"]["deletionTimestamp"].is_null()
