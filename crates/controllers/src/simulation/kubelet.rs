@@ -1,5 +1,6 @@
 //! Makes pods on simulated nodes run, and stop when they are deleted. One key a plane: all its pods that need something
-//! get it in one turn.
+//! get it in one turn. A pod that runs and is changed has a key of its own, `<namespace>/<name>`: nothing in its text tells it
+//! from those that are as they were.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -7,7 +8,7 @@ use std::sync::Arc;
 
 use polder_client::resource::PODS;
 use polder_client::{Answer, At, Change, Controller, Delete, InPlane, Interest, Next, Query, Wake};
-use polder_model::{PlaneId, SmolStr, Status, Value};
+use polder_model::{PlaneId, SmolStr, Status, Value, format_smolstr};
 
 use super::pod_status;
 use crate::batch;
@@ -30,20 +31,29 @@ impl Controller for Kubelet {
 
     fn observe(&self, change: &Change, wake: Wake<'_>) {
         let Some(new) = &change.new else { return };
-        let assigned = new.may_contain("\"nodeName\":\"simulated-");
-        if assigned && SIGNS.iter().any(|sign| new.may_contain(sign)) {
+        if !new.may_contain("\"nodeName\":\"simulated-") {
+            return;
+        }
+        if SIGNS.iter().any(|sign| new.may_contain(sign)) {
             wake(KEY);
+        } else if !is_told(new.value()) {
+            wake(format_smolstr!("{}/{}", change.namespace, change.name));
         }
     }
 
-    fn reconcile<'a>(&'a self, plane: &'a InPlane, _: &'a str) -> Answer<'a, Next> {
+    fn reconcile<'a>(&'a self, plane: &'a InPlane, key: &'a str) -> Answer<'a, Next> {
         Box::pin(async move {
             let nodes: HashMap<SmolStr, SmolStr> = addresses(&super::simulated(plane).await?);
             if nodes.is_empty() {
                 return Ok(Next::Done);
             }
-            let query = Query { containing: SIGNS, ..Query::default() };
-            let pods = plane.client.list(plane.plane, &PODS, query).await?;
+            let pods = match key.split_once('/') {
+                Some((namespace, name)) => plane.get(&PODS, namespace, name).await?.into_iter().collect(),
+                None => {
+                    let query = Query { containing: SIGNS, ..Query::default() };
+                    plane.client.list(plane.plane, &PODS, query).await?
+                }
+            };
             let now = timestamp::text(plane.client.now());
             let steps: Vec<Step> =
                 pods.iter().filter_map(|pod| step(plane.plane, pod, &nodes, &now)).collect();

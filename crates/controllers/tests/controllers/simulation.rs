@@ -82,6 +82,21 @@ fn deployments_come_up_and_go() {
 }
 
 #[test]
+fn a_running_pod_that_is_changed_is_seen() {
+    let server = TestServer::start();
+    let a = plane(&server, "a", 1);
+    a.post(PODS, &pod("p", json!({}))).expect(201);
+    eventually("it runs", || phase(&a, "p") == "Running");
+    let change = json!({"spec": {"containers": [{"name": "c", "image": "registry.k8s.io/pause:3.9"}]}});
+    let changed = a.patch(&format!("{PODS}/p"), "strategic-merge", &change).expect(200).json();
+    assert_eq!(changed["metadata"]["generation"], 2);
+    eventually("its kubelet has seen it", || {
+        a.get(&format!("{PODS}/p")).json()["status"]["observedGeneration"] == 2
+    });
+    assert_eq!(phase(&a, "p"), "Running");
+}
+
+#[test]
 fn pods_wait_for_a_place_and_are_told_why() {
     let server = TestServer::start();
     let a = plane(&server, "a", 1);
