@@ -16,7 +16,7 @@ What upstream's own end-to-end tests (`e2e.test`) say about a plane, with upstre
 the plane's own host name, kubectl of the same release. `cargo xtask conformance --group a|b1|extra` runs a group
 and writes its section; `--focus` runs some tests of it and writes nothing, `--planes 2` runs it in two planes at
 once. The tests are built from Go modules the first time, which takes about ten minutes; CI does not run them,
-because a group takes from a quarter to half an hour. Logs and reports of a run are in `target/conformance/`.
+because a group takes from three to fifteen minutes. Logs and reports of a run are in `target/conformance/`.
 ";
 
 /// One run of one group.
