@@ -149,7 +149,6 @@ fn damage_found_later() {
         (0u64..40_000).map(|index| format!("{:x}", index.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
     let large = json!({"metadata": {"name": "large"}, "data": {"noise": noise}});
     acme.post(MAPS, &large).expect(201);
-    let address = polder.admin.address.to_string();
     // The last: controllers read again what was written last.
     acme.post(MAPS, &json!({"metadata": {"name": "whole"}})).expect(201);
     let (_, directory) = polder.stop();
@@ -165,7 +164,7 @@ fn damage_found_later() {
     bytes[longest[longest.len() / 2] * 8192 + 4000] ^= 0x55;
     fs::write(&file, &bytes).unwrap();
 
-    let polder = Polder::start_at(directory, "", &address);
+    let polder = Polder::start_in(directory, "");
     let (acme, anybody) = (polder.admin.in_plane("acme"), polder.admin.anonymous().unwrap());
     // Controllers may have found it before.
     acme.get(&format!("{MAPS}/large")).expect(500);

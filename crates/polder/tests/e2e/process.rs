@@ -34,13 +34,8 @@ impl Polder {
 
     /// Starts on what an earlier server left.
     pub(crate) fn start_in(directory: tempfile::TempDir, configuration: &str) -> Polder {
-        Polder::start_at(directory, configuration, "127.0.0.1:0")
-    }
-
-    /// The same, at an address. At another one than before, a server has another base layer to write.
-    pub(crate) fn start_at(directory: tempfile::TempDir, configuration: &str, address: &str) -> Polder {
         fs::write(directory.path().join("config.yaml"), format!("{CONFIG_HEAD}{configuration}")).unwrap();
-        let mut command = serve(&directory.path().join("data"), address);
+        let mut command = serve(&directory.path().join("data"), "127.0.0.1:0");
         command.arg("--config").arg(directory.path().join("config.yaml")).stdout(Stdio::piped());
         command.stderr(fs::File::create(directory.path().join("log")).unwrap());
         let mut child = command.spawn().unwrap();
