@@ -115,7 +115,7 @@ mod tests {
             "",
             "persistentvolumeclaims",
             true,
-            "[LimitRanger, DefaultStorageClass, PersistentVolumeClaimResize, ResourceQuota]",
+            "[LimitRanger, DefaultStorageClass, StorageObjectInUseProtection, PersistentVolumeClaimResize, ResourceQuota]",
         );
         check(
             "certificates.k8s.io",

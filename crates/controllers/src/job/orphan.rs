@@ -23,7 +23,14 @@ pub(super) async fn free(plane: &InPlane, namespace: &str, name: &str) -> Result
             }
         }
     }
-    remove_finalizer(plane, &pod).await?;
+    // Only as it was seen: a job may just be adopting it.
+    let version = pod.str_at(&["metadata", "resourceVersion"]).unwrap_or_default();
+    let patch = json!({"metadata": {
+        "resourceVersion": version,
+        "$deleteFromPrimitiveList/finalizers": [FINALIZER],
+    }});
+    let at = plane.at(&PODS, namespace, name);
+    plane.client.patch(&at, Patch::Strategic(patch)).await?;
     Ok(Next::Done)
 }
 
