@@ -382,6 +382,33 @@ fn full_planes_are_told() {
     server.stop();
 }
 
+/// A plane with simulated nodes moves with them: nobody writes into the copy before all of it is there.
+#[test]
+fn simulated_nodes_move() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    server.ok(&["create", "acme"]);
+    let client = server.client();
+    let nodes = json!({"spec": {"simulatedNodes": 1}});
+    let path = "/apis/polder.dev/v1alpha1/planes/acme";
+    block_on(client.patch(path, "application/merge-patch+json", &nodes)).unwrap();
+    for _ in 0..1_000 {
+        if block_on(client.get("/clusters/acme/api/v1/nodes/simulated-0")).is_ok() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let file = directory.path().join("acme.jsonl");
+    std::fs::write(&file, server.ok(&["export", "acme"])).unwrap();
+    for name in ["one", "two", "three"] {
+        server.ok(&["import", name, "--file", file.to_str().unwrap()]);
+        let made = block_on(client.get(&format!("/apis/polder.dev/v1alpha1/planes/{name}"))).unwrap();
+        assert_eq!(made.i64_at(&["spec", "simulatedNodes"]), Some(1));
+        block_on(client.get(&format!("/clusters/{name}/api/v1/nodes/simulated-0"))).unwrap();
+    }
+    server.stop();
+}
+
 #[test]
 fn a_kubeconfig_opens_one_plane() {
     let directory = tempfile::tempdir().unwrap();

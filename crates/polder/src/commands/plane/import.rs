@@ -37,6 +37,9 @@ impl Import {
             None => Box::new(BufReader::with_capacity(PIECE_BYTES, std::io::stdin())),
         };
         let (line, spec) = read_header(&mut input)?;
+        // Simulated nodes come with their controllers, who must not write before all is there.
+        let mut spec = spec;
+        let nodes = spec.remove_at(&["simulatedNodes"]);
         let made = self.make_plane(client, spec).await?;
 
         let (upload, answer) = client.upload(Method::POST, &path, "application/jsonl");
@@ -45,6 +48,12 @@ impl Import {
         match answer.await {
             Ok(answer) => {
                 let objects = answer.value().and_then(|value| value.i64_at(&["objects"])).unwrap_or(0);
+                if let Some(nodes) = nodes.filter(|_| made) {
+                    let patch = json!({"spec": {"simulatedNodes": nodes}});
+                    let set =
+                        client.patch(&plane_path(&self.name)?, "application/merge-patch+json", &patch).await;
+                    set.map_err(|error| explain(client, error))?;
+                }
                 output::print(&format!("plane/{} imported, {objects} objects\n", self.name))
             }
             Err(error) => {
