@@ -15,6 +15,8 @@ pub struct Change {
     /// The same, as objects of the plane tell it.
     pub resource_version: u64,
     pub plane: PlaneId,
+    /// The plane has objects that no change tells of: it is a fork, or was forked.
+    pub is_copy: bool,
     pub resource: GroupResource,
     pub namespace: SmolStr,
     pub name: SmolStr,

@@ -3,7 +3,8 @@
 //!
 //! How far the feed has been followed, and which planes have work left, is saved now and then. After a restart the feed
 //! is followed from there, and the planes with work left are looked at anew: every object a controller is interested
-//! in is shown to it. So is a fork, which has objects that no change told of.
+//! in is shown to it. So is a fork, which has objects that no change told of: at once if its source had work left, else
+//! when something changes in it.
 //!
 //! Invariant: whatever a saved cursor leaves behind has been observed, and is done or belongs to a plane that the
 //! cursor names.
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use polder_model::{GroupResource, PlaneId, SmolStr, Status};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -65,6 +67,8 @@ pub struct Runner {
     news: AtomicBool,
     /// A plane has been deleted since.
     deleted: AtomicBool,
+    /// Copies that were looked at since the start.
+    looked: Mutex<HashSet<PlaneId>>,
 }
 
 impl Runner {
@@ -83,7 +87,17 @@ impl Runner {
         }
         let queue = FairQueue::new(PLANE_LEN_MAX, look(), PARALLEL);
         let (followed, news, deleted) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        Runner { client, controllers, interested, curious, queue, followed, news, deleted }
+        Runner {
+            client,
+            controllers,
+            interested,
+            curious,
+            queue,
+            followed,
+            news,
+            deleted,
+            looked: Mutex::default(),
+        }
     }
 
     /// Runs until told to stop. All tasks are the tracker's.
@@ -185,6 +199,11 @@ impl Runner {
                 tracing::error!(%plane, controller, key = %change.key(), "a controller cannot look at a change");
             }
         }
+        // What else a copy began with is looked at when something changes there, not when it is made: most are never used.
+        // Its own first commit, whose number is its name, tells of nothing else.
+        if change.is_copy && change.revision > change.plane.0 && self.looked.lock().insert(change.plane) {
+            self.queue.add(change.plane, look());
+        }
         if change.plane == PlaneId::CORE
             && (change.resource.group.as_str(), change.resource.resource.as_str()) == PLANES
         {
@@ -194,8 +213,14 @@ impl Runner {
 
     fn observe_plane(&self, change: &Change) {
         match (&change.old, &change.new) {
-            (None, Some(new)) if new.value().at(&["spec", "forkFrom"]).is_some() => {
-                if let Some(plane) = self.client.plane(&change.name) {
+            // A copy of a plane with work left has the same work left.
+            (None, Some(new)) => {
+                let source =
+                    new.value().str_at(&["spec", "forkFrom"]).and_then(|name| self.client.plane(name));
+                if source.is_some_and(|source| !self.queue.is_idle(source))
+                    && let Some(plane) = self.client.plane(&change.name)
+                    && self.looked.lock().insert(plane)
+                {
                     self.queue.add(plane, look());
                 }
             }
@@ -268,11 +293,12 @@ impl Runner {
                         object.str_at(&["metadata", "resourceVersion"]).and_then(|text| text.parse().ok());
                     let resource_version = version.unwrap_or_default();
                     let new = Some(Snapshot::from(object));
-                    let (revision, old) = (0, None);
+                    let (revision, old, is_copy) = (0, None, false);
                     self.observe(&Change {
                         revision,
                         resource_version,
                         plane,
+                        is_copy,
                         resource,
                         namespace,
                         name,
@@ -289,6 +315,7 @@ impl Runner {
         if self.deleted.swap(false, Ordering::AcqRel) {
             let is_gone = |plane| !self.client.has_plane(plane);
             self.controllers.iter().for_each(|controller| controller.forget(&is_gone));
+            self.looked.lock().retain(|plane| !is_gone(*plane));
         }
         if !self.news.swap(false, Ordering::AcqRel) {
             return;

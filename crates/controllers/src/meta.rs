@@ -135,6 +135,7 @@ mod tests {
             revision,
             resource_version: revision,
             plane: PlaneId(1),
+            is_copy: false,
             resource: NAMESPACES.group_resource(),
             namespace: "".into(),
             name: name.into(),

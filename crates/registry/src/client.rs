@@ -382,6 +382,7 @@ impl Feed {
             revision: event.revision.0,
             resource_version: plane.as_ref().map_or(0, |plane| plane.resource_version(event.revision)),
             plane: event.plane,
+            is_copy: plane.as_ref().is_some_and(|plane| plane.stack.len() > 2),
             resource: self.registry.store.resource_name(event.resource)?,
             namespace: name.namespace.clone(),
             name: name.name.clone(),

@@ -3,6 +3,7 @@
 
 mod claims;
 mod endpoints;
+mod forks;
 mod gc;
 mod namespaces;
 mod nodes;
