@@ -231,7 +231,9 @@ impl Registry {
             if stored.name.namespace == target.namespace && stored.name.name == target.name {
                 continue;
             }
-            used.extend(Value::parse(stored.record.body()).map(|value| ports(&value)).unwrap_or_default());
+            used.extend(
+                Value::parse_own(stored.record.body()).map(|value| ports(&value)).unwrap_or_default(),
+            );
         }
         Ok(used)
     }
@@ -254,7 +256,7 @@ impl Registry {
         let page = page.map_err(|error| read_failed(&context.plane, error))?;
         let mut ranges = Vec::new();
         for stored in page.objects {
-            let Ok(value) = Value::parse(stored.record.body()) else { continue };
+            let Ok(value) = Value::parse_own(stored.record.body()) else { continue };
             if value.at(&["metadata", "deletionTimestamp"]).is_some() {
                 continue;
             }

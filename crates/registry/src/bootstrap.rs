@@ -89,7 +89,7 @@ pub(crate) fn own_namespace() -> ObjectName {
 /// The same object with another uid, and with another time of creation if one is given.
 pub(crate) fn renewed(record: &Record, uid: Uuid, created: Option<&str>) -> Record {
     // What is stored is JSON; were it not, the plane would rather be known as another than not be made.
-    let Ok(mut value) = Value::parse(record.body()) else { return record.clone() };
+    let Ok(mut value) = Value::parse_own(record.body()) else { return record.clone() };
     value.set_at(&["metadata", "uid"], uid.to_string());
     if let Some(created) = created {
         value.set_at(&["metadata", "creationTimestamp"], created);

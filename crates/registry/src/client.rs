@@ -22,6 +22,7 @@ use crate::context::{RequestContext, WriteOptions};
 use crate::decode::{Document, Duplicates};
 use crate::definition::Target;
 use crate::delete::DeleteOptions;
+use crate::parsed::ParsedObjects;
 use crate::registry::{Answered, ObjectAnswer, Registry};
 use crate::status::{commit_failed, read_failed};
 use crate::write::PatchKind;
@@ -46,12 +47,14 @@ pub struct LocalClient {
     options: WriteOptions,
     /// Those who read much at once.
     large: Places,
+    parsed: ParsedObjects,
 }
 
 impl LocalClient {
     pub fn new(registry: Arc<Registry>) -> LocalClient {
         let options = WriteOptions { field_manager: Some(MANAGER), ..WriteOptions::default() };
-        LocalClient { registry, user: UserInfo::system(), options, large: Places::new(LARGE_LISTS) }
+        let (user, large, parsed) = (UserInfo::system(), Places::new(LARGE_LISTS), ParsedObjects::default());
+        LocalClient { registry, user, options, large, parsed }
     }
 
     fn context(&self, plane: PlaneId) -> Result<RequestContext, Status> {
@@ -125,6 +128,9 @@ impl Client for LocalClient {
         Box::pin(async move {
             let (context, target) = self.whole(at).await?;
             match self.registry.get(&context, &target, "").await {
+                Ok(ObjectAnswer { body: Answered::Stored(stored), .. }) => {
+                    self.parsed.read(&self.registry, &context, &target, &stored).map(Some)
+                }
                 Ok(answer) => Ok(Some(Arc::new(self.value(&context, &target, answer)?))),
                 Err(status) if status.code == 404 => Ok(None),
                 Err(status) => Err(status),
@@ -162,7 +168,7 @@ impl Client for LocalClient {
                 let page = page.map_err(|error| read_failed(&context.plane, error))?;
                 for stored in &page.objects {
                     bytes += stored.record.len();
-                    values.push(Arc::new(self.registry.to_client(&context, &target, stored)?));
+                    values.push(self.parsed.read(&self.registry, &context, &target, stored)?);
                 }
                 let is_page = query.limit > 0 && (values.len() >= query.limit || bytes >= SMALL_BYTES);
                 let Some(last) = page.objects.last().filter(|_| page.more && !is_page) else { break };
@@ -331,7 +337,7 @@ fn filter(labels: Option<LabelSelector>, containing: &'static [&'static str]) ->
 }
 
 fn read_cursor(record: &Record) -> Option<Cursor> {
-    let value = Value::parse(record.body()).ok()?;
+    let value = Value::parse_own(record.body()).ok()?;
     let number = |value: &Value| value.as_str()?.parse::<u64>().ok();
     let unfinished = value.array_at(&["unfinished"]).iter().filter_map(number).map(PlaneId).collect();
     Some(Cursor { revision: number(value.get("revision")?)?, unfinished })
@@ -403,6 +409,6 @@ impl Stored for StoredForm {
     }
 
     fn parse(&self) -> Value {
-        self.stored.record.to_value(self.version).unwrap_or_default()
+        self.stored.record.to_unmanaged_value(self.version).unwrap_or_default()
     }
 }

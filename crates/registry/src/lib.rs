@@ -30,6 +30,7 @@ mod finalize;
 mod identity;
 mod metadata;
 mod ownership;
+mod parsed;
 mod remains;
 mod resources;
 mod reviews;

@@ -273,7 +273,7 @@ impl Customs {
             hash.update([0]);
             let known = self.versions.lock().get(&key);
             let crd = known.unwrap_or_else(|| {
-                let value = Value::parse(object.record.body()).unwrap_or_default();
+                let value = Value::parse_own(object.record.body()).unwrap_or_default();
                 let crd = self.read(store, &value, object.revision);
                 self.versions.lock().insert(key, crd, VERSION_BYTES)
             });

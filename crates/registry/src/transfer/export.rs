@@ -144,7 +144,7 @@ impl Export {
         loop {
             let page = read_page(registry, &self.plane, registry.crds, after, self.at).await?;
             for stored in &page.objects {
-                let crd = Value::parse(stored.record.body()).unwrap_or_default();
+                let crd = Value::parse_own(stored.record.body()).unwrap_or_default();
                 customs.extend(custom::served_definition(registry, &crd));
             }
             after = page.objects.last().map(|object| object.name.clone());
