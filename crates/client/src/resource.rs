@@ -22,6 +22,7 @@ const fn of(group: &'static str, version: &'static str, resource: &'static str) 
     }
 }
 
+pub const ACCESS_REVIEWS: GroupVersionResource = of("authorization.k8s.io", "v1", "subjectaccessreviews");
 pub const CERTIFICATE_REQUESTS: GroupVersionResource =
     of("certificates.k8s.io", "v1", "certificatesigningrequests");
 pub const CLUSTER_ROLES: GroupVersionResource = of("rbac.authorization.k8s.io", "v1", "clusterroles");

@@ -5,6 +5,7 @@
 
 mod batch;
 mod certificate_cleaner;
+mod certificates;
 mod clusterrole_aggregation;
 mod disruption;
 mod endpoints;
@@ -37,7 +38,9 @@ mod pod_gc;
 mod replicaset;
 mod statefulset;
 
-use polder_client::Controller;
+use std::sync::Arc;
+
+use polder_client::{CertificateAuthority, Controller};
 use polder_model::SmolStr;
 
 /// What controllers need to know of the server they run in.
@@ -45,6 +48,8 @@ use polder_model::SmolStr;
 pub struct Options {
     /// The certificate authority in PEM that every namespace is told of; none when empty.
     pub root_ca: SmolStr,
+    /// Signs certificates for planes; none are signed when there is nobody.
+    pub authority: Option<Arc<dyn CertificateAuthority>>,
 }
 
 /// Every controller there is.
@@ -66,6 +71,8 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(resource_quota::ResourceQuota),
         Box::new(volume_binder::VolumeBinder::new()),
         Box::new(ephemeral_volume::EphemeralVolume::new()),
+        Box::new(certificates::Approver(options.authority.clone())),
+        Box::new(certificates::Signer(options.authority.clone())),
         Box::new(certificate_cleaner::CertificateCleaner),
         Box::new(node_lifecycle::NodeLifecycle::new()),
         Box::new(node_lifecycle::taint_eviction::TaintEviction::new()),

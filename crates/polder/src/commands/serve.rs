@@ -108,7 +108,8 @@ impl Serve {
         registry.tasks.spawn(registry.clone().run_chores());
         let stop = CancellationToken::new();
         let client = Arc::new(LocalClient::new(registry.clone()));
-        let controllers = polder_controllers::Options { root_ca: site.ca };
+        let authority = Some(pki.plane_authority());
+        let controllers = polder_controllers::Options { root_ca: site.ca, authority };
         let runner = Arc::new(Runner::new(client, polder_controllers::all(&controllers)));
         let running_controllers = runner.run(registry.tasks.clone(), stop.clone());
         let controllers = registry.tasks.spawn_on(running_controllers, beside);
