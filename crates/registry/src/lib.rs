@@ -30,6 +30,7 @@ mod finalize;
 mod identity;
 mod metadata;
 mod ownership;
+mod profile;
 mod remains;
 mod resources;
 mod reviews;

@@ -9,6 +9,7 @@ mod gc;
 mod namespaces;
 mod nodes;
 mod policies;
+mod profiles;
 mod simulation;
 mod volumes;
 mod workloads;
