@@ -21,6 +21,7 @@ mod resource_claim;
 mod resource_quota;
 mod root_ca;
 mod service_account;
+mod service_range;
 mod simulation;
 mod timestamp;
 mod token_secrets;
@@ -71,6 +72,8 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(resource_quota::ResourceQuota),
         Box::new(volume_binder::VolumeBinder::new()),
         Box::new(ephemeral_volume::EphemeralVolume::new()),
+        Box::new(service_range::ServiceRanges),
+        Box::new(service_range::repair::AddressRepair::new()),
         Box::new(certificates::Approver(options.authority.clone())),
         Box::new(certificates::Signer(options.authority.clone())),
         Box::new(certificate_cleaner::CertificateCleaner),

@@ -219,6 +219,7 @@ fn namespace(name: &str) -> BootstrapObject {
 
 fn service_cidr(now: &str) -> BootstrapObject {
     let members = json!({
+        "metadata": {"finalizers": ["networking.k8s.io/service-cidr-finalizer"]},
         "spec": {"cidrs": [SERVICE_CIDR]},
         "status": {"conditions": [{
             "type": "Ready", "status": "True", "reason": "", "message": "Kubernetes default Service CIDR is ready",

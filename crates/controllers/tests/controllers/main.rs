@@ -10,6 +10,7 @@ mod namespaces;
 mod nodes;
 mod policies;
 mod profiles;
+mod service_ranges;
 mod simulation;
 mod volumes;
 mod workloads;
