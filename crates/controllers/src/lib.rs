@@ -3,6 +3,7 @@
 //! Controllers see [`polder_client::Client`] and nothing below it. Each looks at the world, plans with a pure function
 //! and acts; each can run twice without harm.
 
+mod autoscaler;
 mod batch;
 mod certificate_cleaner;
 mod certificates;
@@ -72,6 +73,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(resource_quota::ResourceQuota),
         Box::new(volume_binder::VolumeBinder::new()),
         Box::new(ephemeral_volume::EphemeralVolume::new()),
+        Box::new(autoscaler::Autoscaler::new()),
         Box::new(service_range::ServiceRanges),
         Box::new(service_range::repair::AddressRepair::new()),
         Box::new(certificates::Approver(options.authority.clone())),
