@@ -25,6 +25,7 @@ mod service_account;
 mod service_range;
 mod simulation;
 mod timestamp;
+mod token_cleaner;
 mod token_secrets;
 mod volume_binder;
 
@@ -73,6 +74,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(resource_quota::ResourceQuota),
         Box::new(volume_binder::VolumeBinder::new()),
         Box::new(ephemeral_volume::EphemeralVolume::new()),
+        Box::new(token_cleaner::TokenCleaner),
         Box::new(autoscaler::Autoscaler::new()),
         Box::new(service_range::ServiceRanges),
         Box::new(service_range::repair::AddressRepair::new()),
