@@ -43,7 +43,6 @@ pub const NAMESPACES: GroupVersionResource = of("", "v1", "namespaces");
 pub const NODES: GroupVersionResource = of("", "v1", "nodes");
 pub const DISRUPTION_BUDGETS: GroupVersionResource = of("policy", "v1", "poddisruptionbudgets");
 pub const PODS: GroupVersionResource = of("", "v1", "pods");
-pub const PRIORITY_CLASSES: GroupVersionResource = of("scheduling.k8s.io", "v1", "priorityclasses");
 pub const REPLICA_SETS: GroupVersionResource = of("apps", "v1", "replicasets");
 pub const REPLICATION_CONTROLLERS: GroupVersionResource = of("", "v1", "replicationcontrollers");
 pub const RESOURCE_CLAIMS: GroupVersionResource = of("resource.k8s.io", "v1", "resourceclaims");
