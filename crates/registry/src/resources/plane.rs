@@ -219,7 +219,7 @@ mod tests {
                 (
                     r#"{"spec":{"profile":"generic"}}"#,
                     r#"{"spec":{}}"#,
-                    &[r#"spec.profile: Invalid value: "": field is immutable"#],
+                    &["spec.profile: Invalid value: null: field is immutable"],
                 ),
                 (
                     r#"{"spec":{}}"#,
