@@ -257,7 +257,12 @@ impl Registry {
         let mut ranges = Vec::new();
         for stored in page.objects {
             let Ok(value) = Value::parse_own(stored.record.body()) else { continue };
-            if value.at(&["metadata", "deletionTimestamp"]).is_some() {
+            let conditions = value.array_at(&["status", "conditions"]).iter();
+            let ready = |one: &Value| {
+                one.str_at(&["type"]) == Some("Ready") && one.str_at(&["status"]) == Some("True")
+            };
+            // One that is not ready yet is not protected yet.
+            if value.at(&["metadata", "deletionTimestamp"]).is_some() || !conditions.into_iter().any(ready) {
                 continue;
             }
             let texts = value.array_at(&["spec", "cidrs"]).iter().filter_map(Value::as_str);

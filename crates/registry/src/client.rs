@@ -10,7 +10,6 @@ use polder_client::{
     Answer, At, Change, Changes, ChangesError, Client, Cursor, Delete, Patch, Query, ResourceFacts, Snapshot,
     Stored,
 };
-use polder_machinery::apply::Force;
 use polder_model::selector::LabelSelector;
 use polder_model::{GroupResource, GroupVersionResource, PlaneId, SmolStr, Status, Value, json};
 use polder_store::{
@@ -81,6 +80,12 @@ impl LocalClient {
         })
     }
 
+    /// Whether planes like this one have a resource, if it is built in: there is nothing of a kind that is not theirs.
+    fn has(&self, plane: PlaneId, resource: &GroupVersionResource) -> Result<bool, Status> {
+        let (plane, name) = (self.plane_of(plane)?, resource.group_resource());
+        Ok(self.registry.base(&plane).is_base(&name) || !self.registry.builtin.is_base(&name))
+    }
+
     async fn whole(&self, at: &At) -> Result<(RequestContext, Target), Status> {
         let context = self.context(at.plane)?;
         let target = self.target(&context, at).await?;
@@ -126,6 +131,9 @@ impl Client for LocalClient {
 
     fn get<'a>(&'a self, at: &'a At) -> Answer<'a, Option<Arc<Value>>> {
         Box::pin(async move {
+            if !self.has(at.plane, &at.resource)? {
+                return Ok(None);
+            }
             let (context, target) = self.whole(at).await?;
             match self.registry.get(&context, &target, "").await {
                 Ok(ObjectAnswer { body: Answered::Stored(stored), .. }) => {
@@ -152,6 +160,9 @@ impl Client for LocalClient {
                 name: SmolStr::default(),
                 subresource: "",
             };
+            if !self.has(plane, &at.resource)? {
+                return Ok(Vec::new());
+            }
             let (context, target) = self.whole(&at).await?;
             self.registry.authorize(&context, "list", &target).await?;
             let mut list = ListQuery {
@@ -227,17 +238,7 @@ impl Client for LocalClient {
             let (context, target) = self.whole(at).await?;
             let (kind, value) = match patch {
                 Patch::Merge(value) => (PatchKind::Merge, value),
-                Patch::Json(value) => (PatchKind::Json, value),
                 Patch::Strategic(value) => (PatchKind::Strategic, value),
-                Patch::Apply { intent, manager, force } => {
-                    let force = if force { Force::Take } else { Force::Refuse };
-                    let options = WriteOptions {
-                        field_manager: Some(SmolStr::new_static(manager)),
-                        ..WriteOptions::default()
-                    };
-                    let answer = self.registry.apply(&context, &target, &intent, force, &options).await?;
-                    return self.value(&context, &target, answer);
-                }
             };
             let document = Document { value, duplicates: Duplicates::default() };
             let answer = self.registry.patch(&context, &target, kind, &document, &self.options).await?;

@@ -31,6 +31,7 @@ mod identity;
 mod metadata;
 mod ownership;
 mod parsed;
+mod profile;
 mod remains;
 mod resources;
 mod reviews;
