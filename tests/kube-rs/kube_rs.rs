@@ -13,7 +13,7 @@ use kube::api::{
 };
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::controller::{Action, Controller};
-use kube::runtime::finalizer::{Event, finalizer};
+use kube::runtime::finalizer::{Error as FinalizerError, Event, finalizer};
 use kube::runtime::watcher;
 use kube::{Api, Client, Config, Resource as _, ResourceExt as _, discovery};
 use polder_test_support::TestServer;
@@ -123,7 +123,7 @@ async fn discovered_kinds() -> anyhow::Result<()> {
 }
 
 /// Gives every secret with a label a config map of its own, and says goodbye in another one.
-async fn reconcile(secret: Arc<Secret>, client: Arc<Client>) -> Result<Action, kube::Error> {
+async fn reconcile(secret: Arc<Secret>, client: Arc<Client>) -> Result<Action, FinalizerError<kube::Error>> {
     let secrets: Api<Secret> = Api::namespaced(client.as_ref().clone(), "default");
     let maps: Api<ConfigMap> = Api::namespaced(client.as_ref().clone(), "default");
     let apply = PatchParams::apply("kube-rs-test").force();
@@ -139,13 +139,7 @@ async fn reconcile(secret: Arc<Secret>, client: Arc<Client>) -> Result<Action, k
         };
         Ok(Action::await_change())
     });
-    done.await.map_err(|error| match error {
-        finalizer::Error::ApplyFailed(error)
-        | finalizer::Error::CleanupFailed(error)
-        | finalizer::Error::AddFinalizer(error)
-        | finalizer::Error::RemoveFinalizer(error) => error,
-        error => kube::Error::Service(error.into()),
-    })
+    done.await
 }
 
 async fn until(what: &str, maps: &Api<ConfigMap>, name: &str, there: bool) -> anyhow::Result<()> {
@@ -168,7 +162,8 @@ async fn controllers() -> anyhow::Result<()> {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
         let controller = Controller::new(secrets, chosen).owns(maps, watcher::Config::default());
-        let again = |_: Arc<Secret>, _: &kube::Error, _| Action::requeue(Duration::from_secs(1));
+        let again =
+            |_: Arc<Secret>, _: &FinalizerError<kube::Error>, _| Action::requeue(Duration::from_secs(1));
         let stream = controller.run(reconcile, again, Arc::new(client.clone()));
         running.spawn(stream.for_each(|_| std::future::ready(())));
     }
