@@ -153,7 +153,7 @@ impl Checker<'_> {
             let fits = wanted.as_ref().is_some_and(|wanted| self.unifier.assignable(&given, wanted));
             if !fits {
                 let given = self.unifier.resolve(&given, true);
-                let wanted = wanted.map_or_else(|| "unknown type".into(), |wanted| wanted.to_string());
+                let wanted = wanted.map_or_else(String::new, |wanted| wanted.to_string());
                 let text = format!(
                     "expected type of field '{}' is '{wanted}' but provided type is '{given}'",
                     field.name

@@ -124,7 +124,7 @@ impl<'a> Value<'a> {
             bytes_left: bytes_max,
             path: made.map(|made| made.name.to_owned()),
             mismatches: Vec::new(),
-            whole_numbers: made.is_some(),
+            of_object: made.is_some(),
         };
         let json = writer.value(self, 0)?;
         match writer.mismatches.is_empty() {
@@ -139,8 +139,8 @@ struct Writer {
     /// The name an object must have here; none where nobody looks.
     path: Option<String>,
     mismatches: Vec<String>,
-    /// Large ones stay what they are.
-    whole_numbers: bool,
+    /// It is an object that becomes JSON: large whole numbers stay what they are.
+    of_object: bool,
 }
 
 impl Writer {
@@ -162,10 +162,10 @@ impl Writer {
         Ok(match value {
             Value::Null => Json::Null,
             Value::Bool(flag) => Json::Bool(*flag),
-            Value::Int(number) if self.whole_numbers || number.unsigned_abs() <= SAFE_INT_MAX => {
+            Value::Int(number) if self.of_object || number.unsigned_abs() <= SAFE_INT_MAX => {
                 Json::Int(*number)
             }
-            Value::Uint(number) if self.whole_numbers || *number <= SAFE_INT_MAX => number_json(*number),
+            Value::Uint(number) if self.of_object || *number <= SAFE_INT_MAX => number_json(*number),
             Value::Int(number) => self.text(&number.to_string())?,
             Value::Uint(number) => self.text(&number.to_string())?,
             Value::Double(number) if !number.is_finite() => {
@@ -196,7 +196,10 @@ impl Writer {
                         Some(Key::String(name)) => SmolStr::new(&*name),
                         _ => {
                             let (shown, found) = (plain(&key), key.type_name());
-                            let text = format!("map key {shown:?} is of type {found}, not string");
+                            let text = match self.of_object {
+                                true => format!("map key {shown:?} is of type {found}, not string"),
+                                false => format!("unsupported type conversion from '{found}' to string"),
+                            };
                             return Err(NotJson::Unsupported(text));
                         }
                     };

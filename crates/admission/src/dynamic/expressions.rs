@@ -23,6 +23,8 @@ pub(crate) struct Scope {
     pub(crate) authorizer: bool,
     /// `Object{...}` and `JSONPatch{...}` may be made.
     pub(crate) makes_objects: bool,
+    /// There are named expressions, though perhaps none that may be used here.
+    pub(crate) composed: bool,
     /// The named expressions that may be used, and their types.
     pub(crate) variables: Vec<(SmolStr, Type)>,
 }
@@ -73,7 +75,7 @@ impl Scope {
         let env = env
             .variable_of(authorizer, Type::Opaque(Opaque::Authorizer))
             .variable_of(resource, Type::Opaque(Opaque::ResourceCheck));
-        if self.variables.is_empty() {
+        if self.variables.is_empty() && !self.composed {
             return env;
         }
         let typed = |(name, found): &(SmolStr, Type)| {

@@ -19,6 +19,11 @@ const ATOMICS_MAX: usize = 16;
 pub enum OverlayError {
     #[error("failed to convert patch object to typed object: {0}")]
     Unfit(Problems),
+    /// Null is no way to leave something out.
+    #[error(
+        "failed to convert patch object to typed object: {path}: expected {expected}, got &{{NULL_VALUE}}"
+    )]
+    Null { path: String, expected: &'static str },
     #[error("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}", .0.join(", "))]
     Atomic(Vec<String>),
 }
@@ -27,12 +32,54 @@ pub enum OverlayError {
 pub fn overlay(schema: NodeRef<'_>, object: Value, patch: &Value) -> Result<Value, OverlayError> {
     let root = Place::root(schema);
     check(root, patch).map_err(OverlayError::Unfit)?;
+    if let Some(null) = find_null(root, patch, &mut String::new()) {
+        return Err(null);
+    }
     let mut atomics = Vec::new();
     find_atomics(root, patch, &mut String::new(), &mut atomics);
     if !atomics.is_empty() {
         return Err(OverlayError::Atomic(atomics));
     }
     Ok(merge(root, object, patch))
+}
+
+fn find_null(here: Place<'_>, value: &Value, path: &mut String) -> Option<OverlayError> {
+    let above = path.len();
+    match value {
+        Value::Null => {
+            let expected = match here.shape(value) {
+                Shape::Map(_) | Shape::Leaf(LeafKind::Map) => "map",
+                Shape::List(_) | Shape::Leaf(LeafKind::List) => "list",
+                Shape::Leaf(LeafKind::Number) => "numeric (int or float)",
+                Shape::Leaf(LeafKind::Text) => "string",
+                Shape::Leaf(LeafKind::Boolean) => "boolean",
+                Shape::Leaf(LeafKind::AnyScalar) => "any scalar",
+            };
+            return Some(OverlayError::Null { path: path.clone(), expected });
+        }
+        Value::Object(object) => {
+            for (name, member) in object.iter() {
+                path.push_str(&Step::Field(name).to_string());
+                let found = find_null(here.member(name), member, path);
+                path.truncate(above);
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+        Value::Array(elements) => {
+            for (at, element) in elements.iter().enumerate() {
+                path.push_str(&format!("[{at}]"));
+                let found = find_null(here.element(), element, path);
+                path.truncate(above);
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+        _ => {}
+    }
+    None
 }
 
 /// Members that no schema names are not looked into, as upstream does not.
@@ -103,7 +150,7 @@ mod tests {
             "ConfigMap",
             r#"{"metadata":{"labels":{"a":"b"}},"data":{"k":"v"}}"#,
             r#"{"metadata":{"labels":{"c":"d"}},"data":{"k":"w"}}"#,
-            r#"{"metadata":{"labels":{"a":"b","c":"d"}},"data":{"k":"w"}}"#,
+            r#"{"data":{"k":"w"},"metadata":{"labels":{"a":"b","c":"d"}}}"#,
         );
     }
 
@@ -123,6 +170,12 @@ mod tests {
             PODS,
             r#"{"spec":{"template":{"spec":{"containers":[{"name":"a","args":["x"]}],"nodeSelector":{"a":"b"}}}}}"#,
             &atomic(".spec.template.spec.containers[0].args, .spec.template.spec.nodeSelector"),
+        );
+        check(
+            "Deployment",
+            PODS,
+            r#"{"spec":{"template":{"spec":null}}}"#,
+            "failed to convert patch object to typed object: .spec.template.spec: expected map, got &{NULL_VALUE}",
         );
         check(
             "Deployment",

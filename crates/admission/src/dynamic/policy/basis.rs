@@ -28,11 +28,12 @@ pub(crate) struct Basis {
 }
 
 impl Basis {
-    /// Reads the frame of a `spec`, and gives what its other expressions may mention.
-    pub(super) fn read(spec: &Value) -> (Basis, Scope) {
+    /// Reads the frame of a `spec`, and gives what its other expressions may mention: `variables` if it has any, or
+    /// `always`.
+    pub(super) fn read(spec: &Value, always: bool) -> (Basis, Scope) {
         let mut problems = Vec::new();
         let param_kind = spec.get("paramKind").filter(|kind| !kind.is_null()).map(param_kind);
-        let scope = Scope {
+        let mut scope = Scope {
             params: param_kind.as_ref().map(|_| Params::Untyped),
             authorizer: true,
             ..Scope::default()
@@ -48,6 +49,7 @@ impl Basis {
             variables: Vec::new(),
             problems,
         };
+        scope.composed = always || !spec.array_at(&["variables"]).is_empty();
         let scope = basis.read_variables(spec, scope);
         (basis, scope)
     }

@@ -46,7 +46,7 @@ struct Annotation {
 impl Policy {
     /// Compiles the `spec` of a policy. One that does not compile judges too: its failure policy counts.
     pub fn compile(spec: &Value) -> Policy {
-        let (mut basis, scope) = Basis::read(spec);
+        let (mut basis, scope) = Basis::read(spec, false);
         let mut message_scope = scope.clone();
         message_scope.authorizer = false;
         let mut validations = Vec::new();

@@ -49,7 +49,7 @@ pub(crate) enum Change {
 impl MutatingPolicy {
     /// Compiles the `spec` of a policy. One that does not compile is asked too: its failure policy counts.
     pub fn compile(spec: &Value) -> MutatingPolicy {
-        let (mut basis, mut scope) = Basis::read(spec);
+        let (mut basis, mut scope) = Basis::read(spec, true);
         scope.makes_objects = true;
         let mut mutations = Vec::new();
         for (index, mutation) in basis.parts(spec, "mutations") {
