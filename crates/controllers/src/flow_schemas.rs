@@ -34,7 +34,8 @@ impl Controller for FlowSchemas {
             let schemas = plane.list(&FLOW_SCHEMAS, "").await?;
             let levels = plane.list(&PRIORITY_LEVELS, "").await?;
             for (schema, conditions) in plan(&schemas, &levels, plane.client.now()) {
-                plane.merge_status(&FLOW_SCHEMAS, "", schema, json!({"conditions": conditions})).await?;
+                let patch = json!({"status": {"conditions": conditions}});
+                plane.merge_status(&FLOW_SCHEMAS, "", schema, patch).await?;
             }
             Ok(Next::Done)
         })

@@ -415,7 +415,6 @@ mod tests {
         let nodes = ["system:nodes", known];
         check(&flows, "n", &nodes, "update", "|nodes|status|", ("system-node-high", "node-high"));
         check(&flows, "n", &nodes, "update", "|nodes|proxy|", ("system-nodes", "system"));
-        check(&flows, "odd", &["odd"], "get", "/x", ("global-default", "global-default"));
     }
 
     #[test]
