@@ -74,7 +74,7 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
         "token" => {
             let request = call.document(&target).await?.value;
             let options = WriteOptions::from_query(&call.query, "CreateOptions")?;
-            let made = registry.make_token(&call.context, &target, request, options.dry_run).await?;
+            let made = registry.make_token(&call.context, &target, request, &options).await?;
             Ok(answer::value(StatusCode::CREATED, &made, style))
         }
         _ => {
