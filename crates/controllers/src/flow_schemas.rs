@@ -90,7 +90,7 @@ mod tests {
         };
         let level = Arc::new(json!({"metadata": {"name": "here"}}));
         let schemas = [schema("a", "here"), schema("b", "gone")];
-        let planned = plan(&schemas, &[level.clone()], 0);
+        let planned = plan(&schemas, std::slice::from_ref(&level), 0);
         let shown: Vec<_> = planned
             .iter()
             .map(|(name, conditions)| (*name, conditions[0].str_at(&["status"]).unwrap()))
