@@ -144,7 +144,7 @@ impl FlowsOfPlanes {
             return known;
         }
         let parse = |stored: &Arc<StoredObject>| {
-            let value = Value::parse(stored.record.body()).unwrap_or_default();
+            let value = Value::parse_own(stored.record.body()).unwrap_or_default();
             (stored.name.name.clone(), value)
         };
         let schemas: Vec<(SmolStr, Value)> = schemas.iter().map(parse).collect();

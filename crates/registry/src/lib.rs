@@ -32,6 +32,8 @@ mod identity;
 mod memo;
 mod metadata;
 mod ownership;
+mod parsed;
+mod profile;
 mod remains;
 mod resources;
 mod reviews;

@@ -149,7 +149,7 @@ impl Rulebooks {
     fn build(&self, stored: Stored) -> Arc<Rulebook> {
         let Stored { bindings, policies, mutating_bindings, mutating_policies, mutating, validating } =
             stored;
-        let parse = |stored: &Arc<StoredObject>| Value::parse(stored.record.body()).unwrap_or_default();
+        let parse = |stored: &Arc<StoredObject>| Value::parse_own(stored.record.body()).unwrap_or_default();
         let bound = |bindings: &[Arc<StoredObject>]| -> Vec<Binding> {
             bindings.iter().map(|stored| Binding::read(&named(parse(stored), stored))).collect()
         };

@@ -16,6 +16,7 @@ mod lifecycle;
 mod limits;
 mod list;
 mod objects;
+mod operator;
 mod planes;
 mod process;
 mod python;
