@@ -9,6 +9,7 @@
 
 mod client;
 mod controller;
+pub mod extension;
 mod in_plane;
 pub mod large;
 pub mod queue;

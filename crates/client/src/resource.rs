@@ -22,6 +22,7 @@ const fn of(group: &'static str, version: &'static str, resource: &'static str) 
     }
 }
 
+pub const API_SERVICES: GroupVersionResource = of("apiregistration.k8s.io", "v1", "apiservices");
 pub const CERTIFICATE_REQUESTS: GroupVersionResource =
     of("certificates.k8s.io", "v1", "certificatesigningrequests");
 pub const CLUSTER_ROLES: GroupVersionResource = of("rbac.authorization.k8s.io", "v1", "clusterroles");

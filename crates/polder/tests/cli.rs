@@ -358,8 +358,8 @@ fn full_planes_are_told() {
     let server = Server::start(directory.path());
     server.ok(&["create", "acme"]);
     let rows: [(&[&str], &str); 4] = [
-        (&["fork", "acme", "a", "--limit", "objects=100"], "plane a holds 169 objects and its limit is 100"),
-        (&["create", "b", "--limit", "objects=169"], "plane b holds 169 objects and its limit is 169"),
+        (&["fork", "acme", "a", "--limit", "objects=100"], "plane a holds 191 objects and its limit is 100"),
+        (&["create", "b", "--limit", "objects=191"], "plane b holds 191 objects and its limit is 191"),
         (&["create", "c", "--limit", "storedBytes=1000"], "stored bytes and its limit is 1000"),
         (&["create", "d", "--limit", "objects=170"], ""),
     ];
@@ -378,7 +378,7 @@ fn full_planes_are_told() {
     let body = ("application/merge-patch+json", bytes::Bytes::from(limit.to_vec()));
     let client = server.client();
     let answer = block_on(client.send(polder_client_http::Method::PATCH, path, Some(body))).unwrap();
-    assert!(answer.warnings[0].contains("plane d holds 169 objects and its limit is 10"), "{answer:?}");
+    assert!(answer.warnings[0].contains("plane d holds 191 objects and its limit is 10"), "{answer:?}");
     server.stop();
 }
 

@@ -1,10 +1,11 @@
 //! The objects every plane starts with: system namespaces with their accounts, default roles, priority classes, request
-//! priorities, and the service of the API itself.
+//! priorities, the service of the API itself, and which groups it has.
 //!
 //! They are one layer that all planes share, so they are a function of the creation time and the server's site (its
-//! authority, its address) and nothing else: the same objects, in the same order, with the same UIDs (but for that of
+//! authorities, its address) and nothing else: the same objects, in the same order, with the same UIDs (but for that of
 //! kube-system). A server that moves, or gets another authority, makes another layer.
 
+mod apiservices;
 mod flow;
 mod rbac;
 
@@ -17,6 +18,7 @@ use uuid::Uuid;
 
 use crate::resources::priorityclass;
 
+pub use apiservices::{AUTHENTICATION, AUTHENTICATION_NAMESPACE, group_priority, version_priority};
 pub use flow::{Importance, flow_schema_spec, priority_level_spec};
 
 /// The default service range; the first address of it is the API's.
@@ -33,12 +35,18 @@ pub struct Site {
     pub ca: SmolStr,
     /// Where the API is served; without one, its service has no endpoints.
     pub address: Option<SocketAddr>,
+    /// The authority of the certificates by which extension servers know this one, in PEM; without one, nothing is told.
+    pub front_proxy_ca: SmolStr,
 }
 
 /// Whether an object tells of the server a plane is on: one that comes from another server stays as it is here.
 pub(crate) fn is_of_site(resource: &GroupResource, name: &ObjectName) -> bool {
     match (resource.group.as_str(), resource.resource.as_str()) {
-        ("", "configmaps") => name.name == ROOT_CA && NAMESPACES.contains(&name.namespace.as_str()),
+        ("", "configmaps") => {
+            let namespace = name.namespace.as_str();
+            (name.name == ROOT_CA && NAMESPACES.contains(&namespace))
+                || (namespace, name.name.as_str()) == (AUTHENTICATION_NAMESPACE, AUTHENTICATION)
+        }
         ("", "endpoints") | ("discovery.k8s.io", "endpointslices") => {
             (name.namespace.as_str(), name.name.as_str()) == ("default", "kubernetes")
         }
@@ -165,11 +173,15 @@ pub fn objects(now: &str, site: &Site) -> Vec<BootstrapObject> {
     if !site.ca.is_empty() {
         objects.extend(NAMESPACES.map(|namespace| root_ca(namespace, &site.ca)));
     }
+    if !site.front_proxy_ca.is_empty() {
+        objects.push(apiservices::authentication(&site.front_proxy_ca));
+    }
     objects.push(service_cidr(now));
     objects.push(service());
     objects.extend(site.address.into_iter().flat_map(endpoints));
     objects.push(ip_address());
     objects.extend(priorityclass::SYSTEM.map(|(name, value)| priority_class(name, value)));
+    objects.extend(apiservices::objects(now));
     objects.extend(flow::objects(now));
     objects.extend(rbac::objects());
     for object in &mut objects {
@@ -309,7 +321,8 @@ mod tests {
     const NOW: &str = "2026-01-01T00:00:00Z";
 
     fn site() -> Site {
-        Site { ca: "a certificate".into(), address: Some(([192, 0, 2, 1], 6443).into()) }
+        let address = Some(([192, 0, 2, 1], 6443).into());
+        Site { ca: "a certificate".into(), address, front_proxy_ca: "another".into() }
     }
 
     #[test]
@@ -323,9 +336,10 @@ mod tests {
         assert_eq!(
             counts,
             [
+                ("apiservices", 21),
                 ("clusterrolebindings", 49),
                 ("clusterroles", 68),
-                ("configmaps", 4),
+                ("configmaps", 5),
                 ("endpoints", 1),
                 ("endpointslices", 1),
                 ("flowschemas", 11),

@@ -15,6 +15,7 @@ use crate::catalog::{Catalog, builtin_definitions};
 use crate::context::RequestContext;
 use crate::custom::{Customs, Turns};
 use crate::definition::{ResourceDefinition, Target};
+use crate::extensions::ExtensionLists;
 use crate::finalize::Chores;
 use crate::planes;
 use crate::rulebooks::Rulebooks;
@@ -47,6 +48,7 @@ pub struct Registry {
     pub(crate) namespace_turns: NamespaceTurns,
     pub(crate) rulebooks: Arc<Rulebooks>,
     pub(crate) webhooks: Webhooks,
+    pub(crate) extensions: ExtensionLists,
     /// Planes whose rules take long to run take turns with themselves.
     pub(crate) rule_turns: Turns,
     /// Planes that are being filled right now.
@@ -88,6 +90,7 @@ impl Registry {
             namespace_turns: NamespaceTurns::default(),
             rulebooks: Arc::default(),
             webhooks: Webhooks::default(),
+            extensions: ExtensionLists::default(),
             rule_turns: Turns::default(),
             importing: parking_lot::Mutex::default(),
             tasks: TaskTracker::new(),

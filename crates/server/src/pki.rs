@@ -20,10 +20,11 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
 use crate::certificate::ServerCertificates;
+use crate::front_proxy::FrontProxy;
 
 /// Certificates made here live this long. The server makes itself a new one at every start.
 pub(crate) const LEAF_DAYS: i64 = 365;
-const CA_DAYS: i64 = 3650;
+pub(crate) const CA_DAYS: i64 = 3650;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
@@ -50,6 +51,7 @@ pub struct Pki {
     hosts: Vec<String>,
     /// Signs tokens of service accounts. PKCS #8.
     account_key: Vec<u8>,
+    front_proxy: Arc<FrontProxy>,
 }
 
 impl Pki {
@@ -82,12 +84,18 @@ impl Pki {
         let issuer = Issuer::from_ca_cert_pem(&ca_pem, ca_key)
             .map_err(|_| PkiError::Unusable { path: cert_path, directory: directory.into() })?;
         let account_key = account_key(directory)?;
-        Ok(Pki { ca_pem, issuer: Arc::new(issuer), hosts: hosts.to_vec(), account_key })
+        let front_proxy = Arc::new(FrontProxy::open(directory)?);
+        Ok(Pki { ca_pem, issuer: Arc::new(issuer), hosts: hosts.to_vec(), account_key, front_proxy })
     }
 
     /// The authority's certificate, in PEM.
     pub fn ca(&self) -> &str {
         &self.ca_pem
+    }
+
+    /// By what extension servers know this one.
+    pub fn front_proxy(&self) -> Arc<FrontProxy> {
+        self.front_proxy.clone()
     }
 
     /// What signs and reads tokens of service accounts.
@@ -189,7 +197,7 @@ fn account_key(directory: &Path) -> Result<Vec<u8>, PkiError> {
     Ok(key.serialize_der())
 }
 
-fn read(path: &Path) -> Result<Option<String>, PkiError> {
+pub(crate) fn read(path: &Path) -> Result<Option<String>, PkiError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
