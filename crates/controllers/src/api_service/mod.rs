@@ -65,27 +65,28 @@ impl Availability {
     }
 
     fn observe_api_service(&self, change: &Change, wake: Wake<'_>) {
-        let has_service = |text: &polder_client::Snapshot| text.may_contain("\"service\":{");
-        let remote = change.new.as_ref().filter(|new| has_service(new));
-        let Some(new) = remote else {
-            if change.old.as_ref().is_some_and(has_service) {
-                self.note(change.plane, &change.name, None);
-            }
-            // Served here, and said to be so already.
-            if change.new.as_ref().is_some_and(|new| !new.may_contain("\"Local\"")) {
-                wake(change.name.clone());
-            }
+        let Some(new) = &change.new else {
+            self.note(change.plane, &change.name, None);
             return;
         };
-        let service = new.value().at(&["spec", "service"]);
-        let text = |key| service.and_then(|service| service.str_at(&[key])).unwrap_or_default();
-        let service = service.is_some().then(|| key(text("namespace"), text("name")));
-        self.note(change.plane, &change.name, service);
+        // A cheap look first: most are served here, and said to be so already.
+        if !new.may_contain("\"service\":{") && new.may_contain("\"Local\"") && change.old.is_none() {
+            return;
+        }
+        let (new, old) = (new.value(), change.old.as_ref().map(|old| old.value()));
+        let service = service_of(new);
+        self.note(change.plane, &change.name, service.clone());
         // Our own word about it is no news.
-        let same = |old: &polder_client::Snapshot| old.value().get("spec") == new.value().get("spec");
-        if !change.old.as_ref().is_some_and(same) {
+        if old.is_some_and(|old| old.get("spec") == new.get("spec")) {
+            return;
+        }
+        if service.is_some() {
             wake(change.name.clone());
             wake(SmolStr::new_static(AUTHENTICATION));
+        } else if meta::find_condition(new, "Available").and_then(|one| one.str_at(&["reason"]))
+            != Some("Local")
+        {
+            wake(change.name.clone());
         }
     }
 
@@ -153,6 +154,13 @@ impl Availability {
         }
         Ok(Next::Done)
     }
+}
+
+/// The service behind an `APIService`, as `namespace/name`; nothing if it is served here.
+fn service_of(object: &Value) -> Option<SmolStr> {
+    let service = object.at(&["spec", "service"]).filter(|service| !service.is_null())?;
+    let text = |field| service.str_at(&[field]).unwrap_or_default();
+    Some(key(text("namespace"), text("name")))
 }
 
 /// Says whether an `APIService` is available, unless that is said already.

@@ -1,12 +1,15 @@
 //! An `APIService` for each group version that a CRD of the plane serves, as upstream has them. Made with the first such CRD,
 //! removed with the last; one that somebody else made is left alone.
 //!
-//! Keys are names of `APIService` objects.
+//! Keys are names of `APIService` objects, and behind a slash the resource whose CRD has changed: what a plane is known to serve may
+//! lag behind that.
 
 use std::collections::BTreeSet;
 
 use polder_client::resource::{API_SERVICES, CRDS};
-use polder_client::{Answer, Change, Controller, Delete, InPlane, Interest, Next, Snapshot, Wake};
+use polder_client::{
+    Answer, Change, Controller, Delete, InPlane, Interest, Next, ResourceFacts, Snapshot, Wake,
+};
 use polder_model::{SmolStr, Status, Value, format_smolstr, json};
 
 use crate::meta;
@@ -48,13 +51,34 @@ fn spec(group: &str, version: &str) -> Value {
     json!({"group": group, "version": version, "groupPriorityMinimum": 1000, "versionPriority": 100})
 }
 
-/// The names of what a CRD serves.
+/// The keys of what a CRD serves.
 fn served(crd: Option<&Snapshot>) -> BTreeSet<SmolStr> {
     let Some(crd) = crd.map(Snapshot::value) else { return BTreeSet::new() };
     let group = crd.str_at(&["spec", "group"]).unwrap_or_default();
+    let plural = crd.str_at(&["spec", "names", "plural"]).unwrap_or_default();
+    served_versions(crd).map(|version| format_smolstr!("{version}.{group}/{plural}")).collect()
+}
+
+fn served_versions(crd: &Value) -> impl Iterator<Item = &str> {
     let versions = crd.array_at(&["spec", "versions"]).iter();
     let served = versions.filter(|version| version.get("served").and_then(Value::as_bool) == Some(true));
-    served.filter_map(|version| Some(format_smolstr!("{}.{group}", version.str_at(&["name"])?))).collect()
+    served.filter_map(|version| version.str_at(&["name"]))
+}
+
+/// Whether some CRD serves a group version: the one that has changed, or another one of the group.
+async fn is_served(plane: &InPlane, group: &str, version: &str, changed: &str) -> Result<bool, Status> {
+    let facts = plane.client.resources(plane.plane).await?;
+    let serves =
+        |one: &&ResourceFacts| one.name.group == group && one.versions.iter().any(|own| own == version);
+    let others = facts.iter().filter(serves).map(|one| one.name.resource.as_str());
+    let all = [changed].into_iter().filter(|one| !one.is_empty()).chain(others.filter(|one| *one != changed));
+    for plural in all {
+        let crd = plane.get(&CRDS, "", &format!("{plural}.{group}")).await?;
+        if crd.is_some_and(|crd| served_versions(&crd).any(|own| own == version)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 impl Controller for Registration {
@@ -90,18 +114,16 @@ impl Controller for Registration {
 
     fn reconcile<'a>(&'a self, plane: &'a InPlane, key: &'a str) -> Answer<'a, Next> {
         Box::pin(async move {
-            let (version, group) = key.split_once('.').unwrap_or((key, ""));
-            let facts = plane.client.resources(plane.plane).await?;
-            let serves = facts
-                .iter()
-                .any(|one| one.name.group == group && one.versions.iter().any(|own| own == version));
-            let found = plane.get(&API_SERVICES, "", key).await?;
+            let (name, changed) = key.split_once('/').unwrap_or((key, ""));
+            let (version, group) = name.split_once('.').unwrap_or((name, ""));
+            let serves = is_served(plane, group, version, changed).await?;
+            let found = plane.get(&API_SERVICES, "", name).await?;
             let outcome = match plan(group, version, serves, found.as_deref()) {
                 Action::Nothing => Ok(()),
                 Action::Create => {
                     let object = json!({
                         "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-                        "metadata": {"name": key, "labels": {"kube-aggregator.kubernetes.io/automanaged": "true"}},
+                        "metadata": {"name": name, "labels": {"kube-aggregator.kubernetes.io/automanaged": "true"}},
                         "spec": (spec(group, version)),
                     });
                     meta::created(plane.create(&API_SERVICES, "", object).await)
@@ -109,7 +131,7 @@ impl Controller for Registration {
                 Action::Update(new) => plane.update(&API_SERVICES, new).await.map(drop),
                 Action::Delete => {
                     let uid = found.as_deref().map(meta::uid).map(SmolStr::new);
-                    plane.delete(&API_SERVICES, "", key, Delete { uid, ..Delete::default() }).await
+                    plane.delete(&API_SERVICES, "", name, Delete { uid, ..Delete::default() }).await
                 }
             };
             settled(outcome)
