@@ -4,13 +4,13 @@
 //! that believes it believes no request of another plane, wherever that plane's `APIService` objects lead.
 
 use futures_util::future::BoxFuture;
-use polder_model::{Object, PlaneId};
+use polder_model::{Object, PlaneId, Value};
 
 /// Asks extension servers whether they are there.
 pub trait ExtensionProbe: Send + Sync {
-    /// Asks the server behind an `APIService` of the plane for its resources. `Err` has upstream's words for why it is
+    /// Asks the server behind an `APIService` object of the plane for its resources. `Err` has upstream's words for why it is
     /// taken to be unavailable. Ends within some seconds.
-    fn probe<'a>(&'a self, plane: PlaneId, api_service: &'a str) -> BoxFuture<'a, Result<(), String>>;
+    fn probe<'a>(&'a self, plane: PlaneId, api_service: &'a Value) -> BoxFuture<'a, Result<(), String>>;
 }
 
 /// The name in the client certificate that goes with requests of a plane to its extension servers.

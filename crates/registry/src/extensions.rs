@@ -61,8 +61,8 @@ impl Extension {
         format!("{}.{}.svc", self.service, self.namespace)
     }
 
-    /// Nothing if the object names no service.
-    fn read(object: &Value) -> Option<Extension> {
+    /// What an `APIService` object says; nothing if it names no service.
+    pub fn read(object: &Value) -> Option<Extension> {
         let spec = object.get("spec")?;
         let service = spec.get("service").filter(|service| !service.is_null())?;
         let text = |value: &Value, key: &str| SmolStr::new(value.str_at(&[key]).unwrap_or_default());

@@ -119,7 +119,7 @@ impl Availability {
             // Nobody here can ask.
             (Finding::Ask, None) => Ok(Next::Done),
             (Finding::Ask, Some(probe)) => {
-                let outcome = probe.probe(plane.plane, name).await;
+                let outcome = probe.probe(plane.plane, &object).await;
                 let passed = outcome.is_ok();
                 // It may have changed while its server was asked.
                 let Some(object) = plane.get(&API_SERVICES, "", name).await? else { return Ok(Next::Done) };

@@ -119,7 +119,7 @@ fn sample_apiserver() {
 
     let resources = || said(kubectl(&["api-resources", "--api-group", "wardle.example.com"]));
     eventually("it is discovered", || resources().contains("flunders"));
-    let mut watching = kubectl(&["get", "flunders", "--watch", "-o", "name", "--output-watch-events"]);
+    let mut watching = kubectl(&["get", "flunders", "--watch", "--no-headers", "--output-watch-events"]);
     let mut watching = Running(watching.stdout(Stdio::piped()).spawn().unwrap());
     let mut events = BufReader::new(watching.0.stdout.take().unwrap()).lines();
     let file = polder.file("flunder.yaml", FLUNDER);

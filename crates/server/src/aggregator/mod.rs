@@ -26,7 +26,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use parking_lot::Mutex;
 use polder_auth::{MASTERS, UserInfo};
 use polder_client::extension::ExtensionProbe;
-use polder_model::{PlaneId, SmolStr};
+use polder_model::{PlaneId, SmolStr, Value};
 use polder_registry::Registry;
 use polder_registry::extensions::{Extension, Trust};
 use polder_store::Plane;
@@ -227,13 +227,12 @@ impl Aggregator {
 }
 
 impl ExtensionProbe for Aggregator {
-    fn probe<'a>(&'a self, plane: PlaneId, api_service: &'a str) -> BoxFuture<'a, Result<(), String>> {
+    fn probe<'a>(&'a self, plane: PlaneId, api_service: &'a Value) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             let plane = self.registry.store.plane_by_id(plane).ok_or("the plane is gone")?;
-            let all = self.registry.extensions(&plane).await.map_err(|status| status.message)?;
-            let (version, group) = api_service.split_once('.').unwrap_or((api_service, ""));
-            let found = all.iter().find(|one| one.group == group && one.version == version);
-            self.check(&plane, found.ok_or("there is no such extension service")?).await
+            // As it is now: what is kept for requests may lag behind its own write.
+            let extension = Extension::read(api_service).ok_or("it names no service")?;
+            self.check(&plane, &extension).await
         })
     }
 }
