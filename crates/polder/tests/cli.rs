@@ -361,7 +361,7 @@ fn full_planes_are_told() {
         (&["fork", "acme", "a", "--limit", "objects=100"], "plane a holds 191 objects and its limit is 100"),
         (&["create", "b", "--limit", "objects=191"], "plane b holds 191 objects and its limit is 191"),
         (&["create", "c", "--limit", "storedBytes=1000"], "stored bytes and its limit is 1000"),
-        (&["create", "d", "--limit", "objects=170"], ""),
+        (&["create", "d", "--limit", "objects=192"], ""),
     ];
     for (arguments, expected) in rows {
         let output = server.plane(arguments);
