@@ -236,6 +236,14 @@ impl Registry {
         Ok(list)
     }
 
+    /// Whether it is known, without looking, that no extension service serves a group version of the plane.
+    pub fn is_not_extended(&self, plane: PlaneId, group: &str, version: &str) -> bool {
+        let other = |one: &Arc<Extension>| one.group != group || one.version != version;
+        group.is_empty()
+            || crate::bootstrap::group_priority(group).is_some()
+            || self.extensions.known(plane).is_some_and(|list| list.iter().all(other))
+    }
+
     /// The extension service that serves a group version of the plane. What the plane serves itself is not extended.
     pub async fn extension(
         &self,
@@ -243,7 +251,7 @@ impl Registry {
         group: &str,
         version: &str,
     ) -> Result<Option<Arc<Extension>>, Status> {
-        if group.is_empty() || crate::bootstrap::group_priority(group).is_some() {
+        if self.is_not_extended(plane.id, group, version) {
             return Ok(None);
         }
         let list = self.extensions(plane).await?;

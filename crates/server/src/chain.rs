@@ -105,7 +105,7 @@ pub(crate) async fn serve(
         let outcome = async {
             if let Some(extension) = call.extension().await? {
                 // The other server's work is its own: whoever hangs up ends the call.
-                call.forward(extension).await
+                Box::pin(call.forward(extension)).await
             } else if is_write {
                 // A write and what follows from it run to the end though the client hangs up or its time is over.
                 Finish::new(call.answer(), &state.registry.tasks).await

@@ -124,7 +124,7 @@ impl Call {
         if accepted.form == Form::Discovery {
             let tag = self.header(header::IF_NONE_MATCH);
             let remote = match &self.state.aggregator {
-                Some(aggregator) if !core => aggregator.versions(&self.context.plane).await?,
+                Some(aggregator) if !core => Box::pin(aggregator.versions(&self.context.plane)).await?,
                 _ => Vec::new(),
             };
             if remote.is_empty() {
@@ -145,7 +145,7 @@ impl Call {
     /// Group versions of the plane that other servers serve.
     async fn remote_names(&self) -> Result<Vec<RemoteVersion>, Status> {
         match &self.state.aggregator {
-            Some(aggregator) => aggregator.names(&self.context.plane).await,
+            Some(aggregator) => Box::pin(aggregator.names(&self.context.plane)).await,
             None => Ok(Vec::new()),
         }
     }
@@ -180,7 +180,7 @@ impl Call {
             "/openapi/v3" => {
                 let catalog = registry.catalog(&self.context.plane).await?;
                 let remote = match &self.state.aggregator {
-                    Some(aggregator) => aggregator.openapi(&self.context.plane).await?,
+                    Some(aggregator) => Box::pin(aggregator.openapi(&self.context.plane)).await?,
                     None => Vec::new(),
                 };
                 self.document_answer(&openapi::v3_index(&catalog, &self.prefix, &remote), self.style()?)
@@ -195,9 +195,9 @@ impl Call {
                     if let ["apis", group, version] = *path.split('/').collect::<Vec<_>>()
                         && self.state.aggregator.is_some()
                         && let Some(elsewhere) =
-                            registry.extension(&self.context.plane, group, version).await?
+                            Box::pin(registry.extension(&self.context.plane, group, version)).await?
                     {
-                        return self.hand_on(&elsewhere).await;
+                        return Box::pin(self.hand_on(&elsewhere)).await;
                     }
                 }
                 Ok(answer::text(StatusCode::NOT_FOUND, "404 page not found\n"))

@@ -306,6 +306,38 @@ fn hostile_extension_servers() {
     assert!(polder.resident_bytes() < 512 << 20, "{}", polder.resident_bytes());
 }
 
+/// One plane's dead extension server takes its own time and nobody else's.
+#[test]
+fn a_dead_extension_server_hurts_its_plane_only() {
+    let polder = Polder::start_with(&networks());
+    let dead = start(
+        &polder,
+        polite(|_, _| {
+            std::thread::sleep(Duration::from_secs(600));
+            Ok(())
+        }),
+    );
+    let (acme, globex) = (polder.plane("acme"), polder.plane("globex"));
+    register(&acme, &dead);
+    register(&globex, &start(&polder, polite(|_, out| answer_json(out, 200, &json!({})))));
+    std::thread::scope(|scope| {
+        let asking = |path: String| {
+            let acme = &acme;
+            scope.spawn(move || acme.get(&path).code)
+        };
+        // More than a plane may have under way at a time.
+        let waiting: Vec<_> = (0..100).map(|_| asking(format!("{FLUNDERS}?timeout=3s"))).collect();
+        for _ in 0..50 {
+            globex.get(FLUNDERS).expect(200);
+            globex.get("/api/v1/namespaces").expect(200);
+        }
+        acme.get("/api/v1/namespaces").expect(200);
+        for code in waiting {
+            assert_eq!(code.join().unwrap(), 504);
+        }
+    });
+}
+
 /// What is missing is told in the status, and requests get upstream's 503.
 #[test]
 fn unavailable_extension_servers() {

@@ -26,14 +26,15 @@ use crate::route;
 const STREAM_BEGIN_MAX: Duration = Duration::from_secs(60);
 
 impl Call {
-    /// The extension service this request is for, if it is for one.
+    /// The extension service this request is for, if it is for one. Most are not, and pay next to nothing for the question.
     pub(crate) async fn extension(&self) -> Result<Option<Arc<Extension>>, Status> {
-        if self.state.aggregator.is_none() {
-            return Ok(None);
-        }
+        let (registry, plane) = (&self.state.registry, &self.context.plane);
         match self.route.segments.as_slice() {
-            [apis, group, version, ..] if apis == "apis" => {
-                self.state.registry.extension(&self.context.plane, group, version).await
+            [apis, group, version, ..] if apis == "apis" && self.state.aggregator.is_some() => {
+                if registry.is_not_extended(plane.id, group, version) {
+                    return Ok(None);
+                }
+                Box::pin(registry.extension(plane, group, version)).await
             }
             _ => Ok(None),
         }
