@@ -22,6 +22,7 @@ const fn of(group: &'static str, version: &'static str, resource: &'static str) 
     }
 }
 
+pub const ACCESS_REVIEWS: GroupVersionResource = of("authorization.k8s.io", "v1", "subjectaccessreviews");
 pub const API_SERVICES: GroupVersionResource = of("apiregistration.k8s.io", "v1", "apiservices");
 pub const CERTIFICATE_REQUESTS: GroupVersionResource =
     of("certificates.k8s.io", "v1", "certificatesigningrequests");
@@ -43,7 +44,6 @@ pub const NAMESPACES: GroupVersionResource = of("", "v1", "namespaces");
 pub const NODES: GroupVersionResource = of("", "v1", "nodes");
 pub const DISRUPTION_BUDGETS: GroupVersionResource = of("policy", "v1", "poddisruptionbudgets");
 pub const PODS: GroupVersionResource = of("", "v1", "pods");
-pub const PRIORITY_CLASSES: GroupVersionResource = of("scheduling.k8s.io", "v1", "priorityclasses");
 pub const REPLICA_SETS: GroupVersionResource = of("apps", "v1", "replicasets");
 pub const REPLICATION_CONTROLLERS: GroupVersionResource = of("", "v1", "replicationcontrollers");
 pub const RESOURCE_CLAIMS: GroupVersionResource = of("resource.k8s.io", "v1", "resourceclaims");

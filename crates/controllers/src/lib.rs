@@ -4,8 +4,10 @@
 //! and acts; each can run twice without harm.
 
 mod api_service;
+mod autoscaler;
 mod batch;
 mod certificate_cleaner;
+mod certificates;
 mod clusterrole_aggregation;
 mod disruption;
 mod endpoints;
@@ -21,8 +23,10 @@ mod resource_claim;
 mod resource_quota;
 mod root_ca;
 mod service_account;
+mod service_range;
 mod simulation;
 mod timestamp;
+mod token_cleaner;
 mod token_secrets;
 mod volume_binder;
 
@@ -40,8 +44,8 @@ mod statefulset;
 
 use std::sync::Arc;
 
-use polder_client::Controller;
 use polder_client::extension::ExtensionProbe;
+use polder_client::{CertificateAuthority, Controller};
 use polder_model::SmolStr;
 
 /// What controllers need to know of the server they run in.
@@ -53,6 +57,8 @@ pub struct Options {
     pub front_proxy_ca: SmolStr,
     /// Who asks extension servers whether they are there.
     pub extensions: Option<Arc<dyn ExtensionProbe>>,
+    /// Signs certificates for planes; none are signed when there is nobody.
+    pub authority: Option<Arc<dyn CertificateAuthority>>,
 }
 
 /// Every controller there is.
@@ -74,6 +80,12 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(resource_quota::ResourceQuota),
         Box::new(volume_binder::VolumeBinder::new()),
         Box::new(ephemeral_volume::EphemeralVolume::new()),
+        Box::new(token_cleaner::TokenCleaner),
+        Box::new(autoscaler::Autoscaler::new()),
+        Box::new(service_range::ServiceRanges),
+        Box::new(service_range::repair::AddressRepair::new()),
+        Box::new(certificates::Approver(options.authority.clone())),
+        Box::new(certificates::Signer(options.authority.clone())),
         Box::new(certificate_cleaner::CertificateCleaner),
         Box::new(api_service::Availability::new(options.front_proxy_ca.clone(), options.extensions.clone())),
         Box::new(api_service::registration::Registration),

@@ -399,7 +399,7 @@ fn other_forms(registry: &Registry, context: &RequestContext, target: &Target) -
     let versions = (0..own.versions.len()).filter(|version| *version != target.version);
     let mut others: Vec<Form> =
         versions.filter(|version| has_part(own, *version)).map(|version| form(own, version)).collect();
-    let catalog = registry.base(context.plane.id);
+    let catalog = registry.base(&context.plane);
     let shared = catalog
         .definitions()
         .filter(|other| !own.is_custom() && other.resource_id == own.resource_id && other.group != own.group);

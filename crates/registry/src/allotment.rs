@@ -231,7 +231,9 @@ impl Registry {
             if stored.name.namespace == target.namespace && stored.name.name == target.name {
                 continue;
             }
-            used.extend(Value::parse(stored.record.body()).map(|value| ports(&value)).unwrap_or_default());
+            used.extend(
+                Value::parse_own(stored.record.body()).map(|value| ports(&value)).unwrap_or_default(),
+            );
         }
         Ok(used)
     }
@@ -254,8 +256,13 @@ impl Registry {
         let page = page.map_err(|error| read_failed(&context.plane, error))?;
         let mut ranges = Vec::new();
         for stored in page.objects {
-            let Ok(value) = Value::parse(stored.record.body()) else { continue };
-            if value.at(&["metadata", "deletionTimestamp"]).is_some() {
+            let Ok(value) = Value::parse_own(stored.record.body()) else { continue };
+            let conditions = value.array_at(&["status", "conditions"]).iter();
+            let ready = |one: &Value| {
+                one.str_at(&["type"]) == Some("Ready") && one.str_at(&["status"]) == Some("True")
+            };
+            // One that is not ready yet is not protected yet.
+            if value.at(&["metadata", "deletionTimestamp"]).is_some() || !conditions.into_iter().any(ready) {
                 continue;
             }
             let texts = value.array_at(&["spec", "cidrs"]).iter().filter_map(Value::as_str);

@@ -31,6 +31,8 @@ mod finalize;
 mod identity;
 mod metadata;
 mod ownership;
+mod parsed;
+mod profile;
 mod remains;
 mod resources;
 mod reviews;

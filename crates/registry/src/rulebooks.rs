@@ -154,7 +154,7 @@ impl Rulebooks {
         &self,
         [bindings, policies, mutating, validating]: [Vec<Arc<StoredObject>>; 4],
     ) -> Arc<Rulebook> {
-        let parse = |stored: &Arc<StoredObject>| Value::parse(stored.record.body()).unwrap_or_default();
+        let parse = |stored: &Arc<StoredObject>| Value::parse_own(stored.record.body()).unwrap_or_default();
         let bindings: Vec<Binding> =
             bindings.iter().map(|stored| Binding::read(&named(parse(stored), stored))).collect();
         let mut bytes = 0;

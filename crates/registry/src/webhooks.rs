@@ -156,7 +156,7 @@ impl Registry {
 }
 
 fn parse(stored: &Arc<StoredObject>) -> Value {
-    Value::parse(stored.record.body()).unwrap_or_default()
+    Value::parse_own(stored.record.body()).unwrap_or_default()
 }
 
 /// An address of a slice that takes requests, and the number of a port by its name.

@@ -811,7 +811,7 @@ fn untouched_but_metadata(
     if !same_but_status(new, &before, false) {
         return None;
     }
-    let mut body = Value::parse(stored.record.body()).ok()?;
+    let mut body = Value::parse_own(stored.record.body()).ok()?;
     copy_member(&mut body, new, "metadata");
     Some(Record::encode_as(&body, stored.record.form()))
 }

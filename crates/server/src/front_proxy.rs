@@ -2,7 +2,7 @@
 //! for each plane that has an extension server.
 //!
 //! Invariant: this authority vouches for nobody to this server. A plane's certificate carries a name that is that plane's
-//! alone, so that what one plane's extension server believes, no other plane can send (ADR 0010).
+//! alone, so that what one plane's extension server believes, no other plane can send (ADR 0012).
 
 use std::collections::HashMap;
 use std::path::Path;

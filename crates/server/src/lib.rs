@@ -7,6 +7,7 @@ mod body;
 mod bounds;
 mod budget;
 mod certificate;
+mod client_certificate;
 mod connection;
 mod discovery;
 mod drive;

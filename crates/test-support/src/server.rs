@@ -78,6 +78,7 @@ impl TestServer {
                 let client = Arc::new(LocalClient::new(registry.clone()));
                 let controllers = polder_controllers::Options {
                     root_ca: site.ca,
+                    authority: Some(pki.plane_authority()),
                     front_proxy_ca: site.front_proxy_ca,
                     extensions: None,
                 };
@@ -148,9 +149,10 @@ pub fn plane(admin: &Client, name: &str) -> Client {
 fn memory_store(site: &bootstrap::Site) -> anyhow::Result<Arc<Store>> {
     let created = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let engine = Box::new(MemoryEngine::default());
-    let store = Store::open(engine, StoreOptions::default(), &bootstrap::digest(site), |resource_id| {
-        bootstrap::records(&created, site, resource_id)
-    });
+    let store =
+        Store::open(engine, StoreOptions::default(), &bootstrap::digest(site), |profile, resource_id| {
+            bootstrap::records(profile, &created, site, resource_id)
+        });
     Ok(store?)
 }
 

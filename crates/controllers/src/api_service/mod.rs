@@ -105,7 +105,11 @@ impl Availability {
         };
         let text = |key| reference.str_at(&[key]).unwrap_or_default();
         let (namespace, service) = (text("namespace"), text("name"));
-        let found = plane.get(&SERVICES, namespace, service).await?;
+        // A plane without services at all has not this one either.
+        let found = match plane.get(&SERVICES, namespace, service).await {
+            Err(status) if status.code == 404 => None,
+            found => found?,
+        };
         let selector = LabelSelector::parse(&format!("{SERVICE_NAME}={service}"));
         let slices = match (&found, selector) {
             (Some(_), Ok(selector)) => plane.list_selected(&ENDPOINT_SLICES, namespace, selector).await?,

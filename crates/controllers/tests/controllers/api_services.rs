@@ -34,6 +34,12 @@ fn built_in_groups_are_local() {
         assert_eq!(item["metadata"]["labels"]["kube-aggregator.kubernetes.io/automanaged"], "onstart");
         assert_eq!(item["status"]["conditions"][0]["reason"], "Local", "{item}");
     }
+    // A plane without workloads has only those of what it serves.
+    let generic = json!({"metadata": {"name": "bare"}, "spec": {"profile": "generic"}});
+    server.admin.post("/apis/polder.dev/v1alpha1/planes", &generic).expect(201);
+    let bare = server.admin.in_plane("bare");
+    assert_eq!(bare.get(SERVICES).expect(200).json()["items"].as_array().unwrap().len(), 10);
+    bare.get(&format!("{SERVICES}/v1.apps")).expect(404);
     let apps = acme.get(&format!("{SERVICES}/v1.apps")).expect(200).json();
     let spec =
         json!({"group": "apps", "version": "v1", "groupPriorityMinimum": 17800, "versionPriority": 15});

@@ -2,6 +2,8 @@
 //! ends as soon as what is waited for is there.
 
 mod api_services;
+mod autoscaling;
+mod certificates;
 mod claims;
 mod endpoints;
 mod forks;
@@ -9,6 +11,8 @@ mod gc;
 mod namespaces;
 mod nodes;
 mod policies;
+mod profiles;
+mod service_ranges;
 mod simulation;
 mod volumes;
 mod workloads;

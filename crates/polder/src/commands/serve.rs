@@ -117,6 +117,7 @@ impl Serve {
         let client = Arc::new(LocalClient::new(registry.clone()));
         let controllers = polder_controllers::Options {
             root_ca: site.ca,
+            authority: Some(pki.plane_authority()),
             front_proxy_ca: site.front_proxy_ca,
             extensions: Some(aggregator.clone()),
         };
@@ -175,9 +176,10 @@ impl Serve {
             options.history = Duration::from_secs(seconds);
         }
         let created = jiff::Timestamp::from_second(now())?.to_string();
-        let store = Store::open(Box::new(engine), options, &bootstrap::digest(site), |resource_id| {
-            bootstrap::records(&created, site, resource_id)
-        });
+        let store =
+            Store::open(Box::new(engine), options, &bootstrap::digest(site), |profile, resource_id| {
+                bootstrap::records(profile, &created, site, resource_id)
+            });
         store.with_context(|| format!("cannot open the store in {}", self.data_dir.display()))
     }
 }

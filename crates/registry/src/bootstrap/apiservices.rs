@@ -2,7 +2,7 @@
 //! extension servers need to know in order to believe this server.
 //!
 //! Invariant: the names of clients that the shared map allows are nobody's. A plane with an extension server gets a map of
-//! its own, by a controller, with the one name that its requests carry (ADR 0010): one tenant's requests must not be
+//! its own, by a controller, with the one name that its requests carry (ADR 0012): one tenant's requests must not be
 //! believed by another tenant's extension server.
 
 use polder_model::{Value, json};
