@@ -12,6 +12,7 @@ use std::collections::HashSet;
 
 use polder_model::{FieldError, FieldPath, Value, names};
 
+pub use self::conversion::bundle_problem;
 use crate::schema::formats::{self, is_absolute_uri};
 use crate::schema::structural::structural_problems;
 use crate::schema::validate::{ERRORS_MAX, shown};
@@ -109,6 +110,7 @@ pub fn crd_problems_with(crd: &Value, old: Option<&Value>, check: CheckSchema<'_
     }
     spec_problems(crd, check, &mut problems);
     if let Some(old) = old {
+        conversion::bundle_problems(crd, old, &mut problems);
         update_problems(crd, old, &mut problems);
     }
     let accepted = crd.at(&["status", "acceptedNames"]).unwrap_or(&Value::Null);

@@ -78,6 +78,13 @@ impl LocalClient {
         })
     }
 
+    /// The same for a program that looks at metadata: where a webhook converts, objects are as they are stored, and nothing
+    /// waits for it. A scale is a number of one version.
+    async fn plain(&self, at: &At) -> Result<(RequestContext, Target), Status> {
+        let (context, target) = self.whole(at).await?;
+        Ok((if at.subresource == "scale" { context } else { context.without_conversion() }, target))
+    }
+
     async fn whole(&self, at: &At) -> Result<(RequestContext, Target), Status> {
         let context = self.context(at.plane)?;
         let target = self.target(&context, at).await?;
@@ -123,7 +130,7 @@ impl Client for LocalClient {
 
     fn get<'a>(&'a self, at: &'a At) -> Answer<'a, Option<Arc<Value>>> {
         Box::pin(async move {
-            let (context, target) = self.whole(at).await?;
+            let (context, target) = self.plain(at).await?;
             match self.registry.get(&context, &target, "").await {
                 Ok(answer) => Ok(Some(Arc::new(self.value(&context, &target, answer)?))),
                 Err(status) if status.code == 404 => Ok(None),
@@ -146,7 +153,7 @@ impl Client for LocalClient {
                 name: SmolStr::default(),
                 subresource: "",
             };
-            let (context, target) = self.whole(&at).await?;
+            let (context, target) = self.plain(&at).await?;
             self.registry.authorize(&context, "list", &target).await?;
             let mut list = ListQuery {
                 namespace: (!query.namespace.is_empty()).then_some(query.namespace),
@@ -218,7 +225,12 @@ impl Client for LocalClient {
 
     fn patch<'a>(&'a self, at: &'a At, patch: Patch) -> Answer<'a, Value> {
         Box::pin(async move {
-            let (context, target) = self.whole(at).await?;
+            let is_metadata = match &patch {
+                Patch::Merge(value) | Patch::Strategic(value) => is_metadata_merge(value),
+                Patch::Json(operations) => is_metadata_patch(operations),
+                Patch::Apply { .. } => false,
+            };
+            let (context, target) = if is_metadata { self.plain(at).await? } else { self.whole(at).await? };
             let (kind, value) = match patch {
                 Patch::Merge(value) => (PatchKind::Merge, value),
                 Patch::Json(value) => (PatchKind::Json, value),
@@ -241,7 +253,7 @@ impl Client for LocalClient {
 
     fn delete<'a>(&'a self, at: &'a At, options: Delete) -> Answer<'a, ()> {
         Box::pin(async move {
-            let (context, target) = self.whole(at).await?;
+            let (context, target) = self.plain(at).await?;
             let options = DeleteOptions {
                 dry_run: false,
                 grace_period_seconds: options.grace_period_seconds,
@@ -317,6 +329,19 @@ impl Client for LocalClient {
     fn now(&self) -> i64 {
         (self.registry.options.clock)()
     }
+}
+
+/// Whether a merge patch changes nothing but metadata.
+fn is_metadata_merge(patch: &Value) -> bool {
+    let members = patch.as_object().into_iter().flat_map(|members| members.keys());
+    members.into_iter().all(|member| matches!(member.as_str(), "metadata" | "kind" | "apiVersion"))
+}
+
+/// The same for a JSON patch.
+fn is_metadata_patch(operations: &Value) -> bool {
+    let is_metadata = |path: &str| path == "/metadata" || path.starts_with("/metadata/");
+    let operations = operations.as_array().unwrap_or_default();
+    operations.iter().all(|operation| operation.str_at(&["path"]).is_some_and(is_metadata))
 }
 
 fn filter(labels: Option<LabelSelector>, containing: &'static [&'static str]) -> Option<Arc<Filter>> {

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::admission::NamespaceTurns;
 use crate::catalog::{Catalog, builtin_definitions};
-use crate::context::RequestContext;
+use crate::context::{Reading, RequestContext};
 use crate::custom::{Customs, Turns};
 use crate::definition::{ResourceDefinition, Target};
 use crate::finalize::Chores;
@@ -46,7 +46,7 @@ pub struct Registry {
     pub(crate) chores: Chores,
     pub(crate) namespace_turns: NamespaceTurns,
     pub(crate) rulebooks: Arc<Rulebooks>,
-    pub(crate) webhooks: Webhooks,
+    pub(crate) webhooks: Arc<Webhooks>,
     /// Planes whose rules take long to run take turns with themselves.
     pub(crate) rule_turns: Turns,
     /// Planes that are being filled right now.
@@ -87,7 +87,7 @@ impl Registry {
             chores: Chores::default(),
             namespace_turns: NamespaceTurns::default(),
             rulebooks: Arc::default(),
-            webhooks: Webhooks::default(),
+            webhooks: Arc::new(Webhooks::new(&store)),
             rule_turns: Turns::default(),
             importing: parking_lot::Mutex::default(),
             tasks: TaskTracker::new(),
@@ -184,6 +184,7 @@ impl Registry {
             self.wait_for(&context.plane, version).await?;
         }
         let stored = self.must_find(context, target).await?;
+        let stored = self.in_version(context, target, stored).await?;
         if target.subresource == "scale" {
             let value = self.to_client(context, target, &stored)?;
             return Ok(ObjectAnswer {
@@ -237,11 +238,13 @@ impl Registry {
     /// Whether the bytes of a stored object go out as they are.
     fn copies(&self, context: &RequestContext, target: &Target, stored: &StoredObject) -> bool {
         !needs_conversion(target)
+            && !target.definition.needs_webhook(&target.served().name, &stored.record)
             && !planes::has_live_status(context, target)
             && target.definition.rereading(&target.served().name, &stored.record).is_none()
     }
 
-    /// A stored object as the client's version shows it: copied if it can be, converted if it must be.
+    /// A stored object as the client's version shows it: copied if it can be, converted if it must be. What a webhook
+    /// converts has come out of `in_version` before.
     pub fn answer(
         &self,
         context: &RequestContext,
@@ -261,6 +264,11 @@ impl Registry {
         target: &Target,
         stored: &StoredObject,
     ) -> Result<Value, Status> {
+        if context.reading == Reading::Converted
+            && target.definition.needs_webhook(&target.served().name, &stored.record)
+        {
+            return Err(Status::internal("an object was not converted before it was shown"));
+        }
         let version = context.plane.resource_version(stored.revision);
         let mut value =
             stored.record.to_value(version).map_err(|error| Status::internal(error.to_string()))?;
@@ -288,7 +296,8 @@ pub fn needs_conversion(target: &Target) -> bool {
     !target.definition.is_custom() && !same
 }
 
-/// Turns an object into another version of its kind. Custom resources differ only in their apiVersion.
+/// Turns an object into another version of its kind. Custom resources differ only in their apiVersion, or a webhook converts
+/// them (`crate::conversion`).
 pub(crate) fn convert(target: &Target, value: &mut Value, from: &GroupVersion, to: &GroupVersion) {
     if from != to && !target.definition.is_custom() {
         (target.definition.behavior.convert)(value, &from.to_string(), &to.to_string());

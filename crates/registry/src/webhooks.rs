@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use polder_admission::{Endpoint, Location};
 use polder_model::{GroupResource, PlaneId, SmolStr, Value};
-use polder_store::{ListQuery, ObjectName, Plane, StoredObject};
+use polder_store::{ListQuery, ObjectName, Plane, Store, StoredObject};
 use tokio::sync::Semaphore;
 
+use crate::conversion::Shared;
+use crate::custom::Turns;
 use crate::registry::Registry;
 
-/// Calls one plane may have under way; the next one waits, and its time runs.
+/// Calls one plane may have under way for one purpose; the next one waits, and its time runs.
 const PLANE_CALLS_MAX: usize = 32;
 /// All planes together.
 const CALLS_MAX: usize = 8192;
@@ -47,59 +49,73 @@ pub struct WebhookCall<'a> {
     pub timeout: Duration,
 }
 
+/// What a webhook is called for. Those who wait for one purpose take nothing from the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Purpose {
+    Admission,
+    Conversion,
+}
+
 /// The client, and who is calling.
-#[derive(Default)]
 pub(crate) struct Webhooks {
+    store: Arc<Store>,
     client: OnceLock<Arc<dyn WebhookClient>>,
-    planes: Mutex<HashMap<PlaneId, Arc<Semaphore>>>,
-    all: OnceLock<Semaphore>,
+    gates: Mutex<HashMap<(PlaneId, Purpose), Arc<Semaphore>>>,
+    all: Semaphore,
+    /// Long answers about objects of a plane are read one at a time.
+    pub(crate) reading: Turns,
+    /// What was converted for those who watch.
+    pub(crate) shared: Shared,
 }
 
 impl Webhooks {
-    fn gate(&self, plane: PlaneId) -> Arc<Semaphore> {
-        let mut planes = self.planes.lock();
-        if planes.len() > IDLE_LEN_MAX {
-            planes.retain(|_, gate| Arc::strong_count(gate) > 1);
+    pub(crate) fn new(store: &Arc<Store>) -> Webhooks {
+        Webhooks {
+            store: store.clone(),
+            client: OnceLock::new(),
+            gates: Mutex::default(),
+            all: Semaphore::new(CALLS_MAX),
+            reading: Turns::default(),
+            shared: Shared::default(),
         }
-        planes.entry(plane).or_insert_with(|| Arc::new(Semaphore::new(PLANE_CALLS_MAX))).clone()
-    }
-}
-
-impl Registry {
-    /// Gives the registry a way to call webhooks. Without one, every call fails. The first one counts.
-    pub fn set_webhook_client(&self, client: Arc<dyn WebhookClient>) {
-        self.webhooks.client.set(client).ok();
     }
 
-    /// Posts a review. `began` is when the webhooks of the request were first asked.
-    pub(crate) async fn call_webhook(
+    fn gate(&self, plane: PlaneId, purpose: Purpose) -> Arc<Semaphore> {
+        let mut gates = self.gates.lock();
+        if gates.len() > IDLE_LEN_MAX {
+            gates.retain(|_, gate| Arc::strong_count(gate) > 1);
+        }
+        gates.entry((plane, purpose)).or_insert_with(|| Arc::new(Semaphore::new(PLANE_CALLS_MAX))).clone()
+    }
+
+    /// Posts a review, and gives the answer, or why there is none.
+    pub(crate) async fn call(
         &self,
         plane: &Arc<Plane>,
+        purpose: Purpose,
         endpoint: &Endpoint,
         body: Vec<u8>,
         timeout: Duration,
-        began: Instant,
     ) -> Result<Vec<u8>, String> {
-        let timeout = timeout.min(PHASE_MAX.saturating_sub(began.elapsed()));
         let base = endpoint.url();
         // Rounded up, as upstream tells it.
         let seconds = timeout.as_millis().div_ceil(1000).max(1);
         let url = format!("{base}?timeout={seconds}s");
         let failed = |why: &str| format!("Post {url:?}: {why}");
-        let Some(client) = self.webhooks.client.get() else {
+        let Some(client) = self.client.get() else {
             return Err(failed("this server calls no webhooks"));
         };
         let deadline = tokio::time::Instant::now() + timeout;
-        let gate = self.webhooks.gate(plane.id);
-        let all = self.webhooks.all.get_or_init(|| Semaphore::new(CALLS_MAX));
+        let gate = self.gate(plane.id, purpose);
         let call = async {
             let _turn = gate.acquire().await;
-            let _place = all.acquire().await;
+            let _place = self.all.acquire().await;
             let dial = match &endpoint.location {
                 Location::Url(_) => None,
-                Location::Service { namespace, name, port, .. } => Some(
-                    self.resolve_service(plane, namespace, name, *port).await.map_err(|why| failed(&why))?,
-                ),
+                Location::Service { namespace, name, port, .. } => {
+                    let found = resolve_service(&self.store, plane, namespace, name, *port).await;
+                    Some(found.map_err(|why| failed(&why))?)
+                }
             };
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
             let authorities = &endpoint.authorities;
@@ -119,40 +135,61 @@ impl Registry {
             Err(_) => Err(failed("context deadline exceeded")),
         }
     }
+}
 
-    /// A ready endpoint of a service of the plane.
-    async fn resolve_service(
+impl Registry {
+    /// Gives the registry a way to call webhooks. Without one, every call fails. The first one counts.
+    pub fn set_webhook_client(&self, client: Arc<dyn WebhookClient>) {
+        self.webhooks.client.set(client).ok();
+    }
+
+    /// Posts a review. `began` is when the webhooks of the request were first asked.
+    pub(crate) async fn call_webhook(
         &self,
         plane: &Arc<Plane>,
-        namespace: &str,
-        name: &str,
-        port: u16,
-    ) -> Result<(String, u16), String> {
-        let services = self.store.resource_id(&GroupResource::new("", "services"));
-        let found = self.store.get(plane, services, &ObjectName::new(namespace, name)).await;
-        let found = found.map_err(|error| error.to_string())?;
-        let service = parse(&found.ok_or_else(|| format!("service {name:?} not found"))?);
-        if service.str_at(&["spec", "type"]) == Some("ExternalName") {
-            return Err("unsupported service type \"ExternalName\"".into());
-        }
-        let mut ports = service.array_at(&["spec", "ports"]).iter();
-        let wanted = ports.find(|own| own.i64_at(&["port"]) == Some(i64::from(port)));
-        let wanted = wanted.ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
-        let wanted = wanted.str_at(&["name"]).unwrap_or_default();
-        let slices = self.store.resource_id(&GroupResource::new("discovery.k8s.io", "endpointslices"));
-        let query = ListQuery {
-            namespace: Some(SmolStr::new(namespace)),
-            bytes_max: SLICES_BYTES_MAX,
-            ..ListQuery::all(slices)
-        };
-        let page = self.store.list(plane, query).await.map_err(|error| error.to_string())?;
-        let own = page.objects.iter().map(parse).filter(|slice| {
+        endpoint: &Endpoint,
+        body: Vec<u8>,
+        timeout: Duration,
+        began: Instant,
+    ) -> Result<Vec<u8>, String> {
+        let timeout = timeout.min(PHASE_MAX.saturating_sub(began.elapsed()));
+        self.webhooks.call(plane, Purpose::Admission, endpoint, body, timeout).await
+    }
+}
+
+/// A ready endpoint of a service of the plane.
+pub(crate) async fn resolve_service(
+    store: &Store,
+    plane: &Arc<Plane>,
+    namespace: &str,
+    name: &str,
+    port: u16,
+) -> Result<(String, u16), String> {
+    let services = store.resource_id(&GroupResource::new("", "services"));
+    let found = store.get(plane, services, &ObjectName::new(namespace, name)).await;
+    let found = found.map_err(|error| error.to_string())?;
+    let service = parse(&found.ok_or_else(|| format!("service {name:?} not found"))?);
+    if service.str_at(&["spec", "type"]) == Some("ExternalName") {
+        return Err("unsupported service type \"ExternalName\"".into());
+    }
+    let mut ports = service.array_at(&["spec", "ports"]).iter();
+    let wanted = ports.find(|own| own.i64_at(&["port"]) == Some(i64::from(port)));
+    let wanted = wanted.ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
+    let wanted = wanted.str_at(&["name"]).unwrap_or_default();
+    let slices = store.resource_id(&GroupResource::new("discovery.k8s.io", "endpointslices"));
+    let query = ListQuery {
+        namespace: Some(SmolStr::new(namespace)),
+        bytes_max: SLICES_BYTES_MAX,
+        ..ListQuery::all(slices)
+    };
+    let page = store.list(plane, query).await.map_err(|error| error.to_string())?;
+    let own =
+        page.objects.iter().map(parse).filter(|slice| {
             slice.str_at(&["metadata", "labels", "kubernetes.io/service-name"]) == Some(name)
         });
-        own.filter_map(|slice| ready(&slice, wanted))
-            .next()
-            .ok_or_else(|| format!("no endpoints available for service {name:?}"))
-    }
+    own.filter_map(|slice| ready(&slice, wanted))
+        .next()
+        .ok_or_else(|| format!("no endpoints available for service {name:?}"))
 }
 
 fn parse(stored: &Arc<StoredObject>) -> Value {

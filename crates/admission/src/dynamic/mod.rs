@@ -21,7 +21,7 @@ use polder_model::SmolStr;
 pub use binding::Binding;
 pub use policy::{CheckedKind, Policy, kinds_to_check, type_warnings};
 pub use questions::{About, Asked};
-pub use webhook::{Endpoint, Location, Webhook};
+pub use webhook::{Accepted, Endpoint, Location, ReviewVersion, Webhook, read as read_answer};
 
 pub(crate) use binding::ParamRef;
 pub(crate) use conditions::Matched;
@@ -30,7 +30,7 @@ pub(crate) use policy::{AnnotationOutcome, Judged, judge};
 pub(crate) use questions::Answers;
 pub(crate) use request::{Inputs, describe};
 pub(crate) use running::{Meter, OUT_OF_BUDGET};
-pub(crate) use webhook::{Accepted, read as read_answer, review};
+pub(crate) use webhook::review;
 
 /// About what a binding takes.
 const BINDING_BYTES: usize = 2048;

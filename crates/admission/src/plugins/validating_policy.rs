@@ -207,7 +207,7 @@ impl Court<'_> {
         params: Option<&Value>,
     ) -> Result<Judged, Status> {
         let (object, old) = (self.around.object, self.request.old);
-        let (object, old) = (self.shown(object, form), self.shown(old, form));
+        let (object, old) = (self.shown(object, form).await?, self.shown(old, form).await?);
         let is_namespace = self.request.kind.kind == "Namespace" && self.request.kind.group.is_empty();
         let namespace = self.around.namespace.filter(|_| !is_namespace);
         let described = describe(self.request, form);
@@ -255,11 +255,15 @@ impl Court<'_> {
     }
 
     /// An object as the policy wants to see it.
-    fn shown<'v>(&self, object: Option<&'v Value>, form: &Form) -> Option<Cow<'v, Value>> {
+    async fn shown<'v>(
+        &self,
+        object: Option<&'v Value>,
+        form: &Form,
+    ) -> Result<Option<Cow<'v, Value>>, Status> {
         let same = form.kind == *self.request.kind;
-        object.map(|object| match same {
-            true => Cow::Borrowed(object),
-            false => Cow::Owned(self.world.converted(object, &form.kind)),
+        Ok(match object {
+            Some(object) if !same => Some(Cow::Owned(self.world.converted(object, &form.kind).await?)),
+            object => object.map(Cow::Borrowed),
         })
     }
 

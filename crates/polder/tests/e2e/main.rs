@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod conversion;
 mod custom;
 mod discovery;
 mod errors;
