@@ -83,13 +83,10 @@ impl Converter {
     ) -> Result<Vec<Arc<StoredObject>>, Status> {
         let mut at = 0;
         while at < objects.len() {
-            let (mut places, mut values, mut bytes) = (Vec::new(), Vec::new(), 0);
+            let (mut places, mut bytes) = (Vec::new(), 0);
             while at < objects.len() && places.len() < PIECE_LEN_MAX && bytes < PIECE_BYTES_MAX {
-                let stored = &objects[at];
-                if self.needs(stored) {
-                    let version = self.plane.resource_version(stored.revision);
-                    values.push(self.definition.to_convert(&stored.record, version)?);
-                    bytes += stored.record.len();
+                if self.needs(&objects[at]) {
+                    bytes += objects[at].record.len();
                     places.push(at);
                 }
                 at += 1;
@@ -97,7 +94,8 @@ impl Converter {
             if places.is_empty() {
                 continue;
             }
-            let converted = self.records(values).await?;
+            let piece: Vec<&Arc<StoredObject>> = places.iter().map(|place| &objects[*place]).collect();
+            let converted = self.records(&piece).await?;
             for (place, record) in places.into_iter().zip(converted) {
                 let StoredObject { name, revision, space, .. } = &*objects[place];
                 let (name, revision, space) = (name.clone(), *revision, *space);
@@ -107,58 +105,109 @@ impl Converter {
         Ok(objects)
     }
 
-    async fn records(&self, objects: Vec<Value>) -> Result<Vec<Record>, Status> {
-        let (objects, version) = (Arc::new(objects), self.version());
-        let converted = match self.ask(&objects, version).await {
+    async fn records(&self, objects: &[&Arc<StoredObject>]) -> Result<Vec<Record>, Status> {
+        let version = self.version();
+        let converted = match self.ask(version, || self.to_convert(objects), self.record_maker()).await {
             // Upstream asks about one object at a time: whoever can answer that is good enough.
-            Err(error) if error.is_about_objects() && objects.len() > 1 => {
+            Err(Refusal::Answer(error)) if error.is_about_objects() && objects.len() > 1 => {
                 let mut converted = Vec::with_capacity(objects.len());
-                for object in objects.iter() {
-                    let one = self.ask(&Arc::new(vec![object.clone()]), version).await.map_err(refused)?;
+                for object in objects {
+                    let one = self.ask(version, || self.to_convert(&[object]), self.record_maker()).await?;
                     converted.extend(one);
                 }
                 converted
             }
-            outcome => outcome.map_err(refused)?,
+            outcome => outcome?,
         };
-        let records = converted.into_iter().map(|value| self.definition.converted_record(version, value));
-        records.collect()
+        Ok(converted)
+    }
+
+    fn record_maker(&self) -> impl FnOnce(Vec<Value>) -> Result<Vec<Record>, Status> + Send + use<> {
+        let (definition, version) = (self.definition.clone(), self.version);
+        move |values| {
+            let version = &definition.versions[version].name;
+            values.into_iter().map(|value| definition.converted_record(version, value)).collect()
+        }
+    }
+
+    fn to_convert(&self, objects: &[&Arc<StoredObject>]) -> Result<Vec<Value>, Status> {
+        let value = |stored: &&Arc<StoredObject>| {
+            let version = self.plane.resource_version(stored.revision);
+            self.definition.to_convert(&stored.record, version)
+        };
+        objects.iter().map(value).collect()
     }
 
     /// One object, in any version, as any other version has it.
     pub(crate) async fn value(&self, object: Value, version: &str) -> Result<Value, Status> {
-        let mut converted = self.ask(&Arc::new(vec![object]), version).await.map_err(refused)?;
-        let mut object = converted.pop().unwrap_or_default();
-        self.definition.narrow_converted(version, &mut object)?;
-        Ok(object)
+        let (definition, to) = (self.definition.clone(), version.to_owned());
+        let narrow = move |mut converted: Vec<Value>| {
+            let mut object = converted.pop().unwrap_or_default();
+            definition.narrow_converted(&to, &mut object)?;
+            Ok(object)
+        };
+        Ok(self.ask(version, || Ok(vec![object]), narrow).await?)
     }
 
-    /// Asks the webhook.
-    async fn ask(&self, objects: &Arc<Vec<Value>>, version: &str) -> Result<Vec<Value>, ConversionError> {
-        let Some(conversion) = &self.definition.conversion else { return Ok(objects.to_vec()) };
+    /// Asks the webhook, and makes something of its answer. Objects are made when it can be asked, and what is answered is read
+    /// before another may be: so many who wait hold little.
+    async fn ask<T: Send + 'static>(
+        &self,
+        version: &str,
+        objects: impl FnOnce() -> Result<Vec<Value>, Status>,
+        finish: impl FnOnce(Vec<Value>) -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let Some(conversion) = &self.definition.conversion else { return Ok(finish(objects()?)?) };
         let review = conversion.review.ok_or(ConversionError::NoReview)?;
+        let begun =
+            self.webhooks.begin(&self.plane, Purpose::Conversion, &conversion.endpoint, TIMEOUT).await;
+        let objects = Arc::new(objects()?);
+        let failed = |why: String| ConversionError::failed(objects.first().unwrap_or(&Value::Null), why);
+        let call = begun.map_err(failed)?;
         let uid = uuid::Uuid::new_v4().to_string();
         let desired = format!("{}/{version}", self.definition.group);
-        let body = ask(Question { version: review, uid: &uid, desired: &desired }, objects);
-        let endpoint = &conversion.endpoint;
-        let answer = self.webhooks.call(&self.plane, Purpose::Conversion, endpoint, body, TIMEOUT).await;
-        let failed = |why: String| ConversionError::failed(objects.first().unwrap_or(&Value::Null), why);
-        let answer = answer.map_err(failed)?;
+        let body = ask(Question { version: review, uid: &uid, desired: &desired }, &objects);
+        let answer = call.post(body).await.map_err(failed)?;
         if answer.len() <= INLINE_BYTES_MAX {
-            return read(Question { version: review, uid: &uid, desired: &desired }, objects, &answer);
+            let question = Question { version: review, uid: &uid, desired: &desired };
+            return Ok(finish(read(question, &objects, &answer)?)?);
         }
         let _turn = self.webhooks.reading.take(self.plane.id).await;
         let originals = objects.clone();
         let work = move || {
             let question = Question { version: review, uid: &uid, desired: &desired };
-            read(question, &originals, &answer)
+            Ok(finish(read(question, &originals, &answer)?)?)
         };
-        tokio::task::spawn_blocking(work).await.map_err(|_| failed("the answer cannot be read".into()))?
+        let read = tokio::task::spawn_blocking(work).await;
+        read.map_err(|_| failed("the answer cannot be read".into()))?
     }
 }
 
-fn refused(error: ConversionError) -> Status {
-    Status::untyped(500, error.to_string())
+/// Why there are no objects.
+enum Refusal {
+    Answer(ConversionError),
+    Status(Box<Status>),
+}
+
+impl From<ConversionError> for Refusal {
+    fn from(error: ConversionError) -> Refusal {
+        Refusal::Answer(error)
+    }
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Refusal {
+        Refusal::Status(Box::new(status))
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Status {
+        match refusal {
+            Refusal::Answer(error) => Status::untyped(500, error.to_string()),
+            Refusal::Status(status) => *status,
+        }
+    }
 }
 
 impl Registry {

@@ -10,14 +10,16 @@ use parking_lot::Mutex;
 use polder_admission::{Endpoint, Location};
 use polder_model::{GroupResource, PlaneId, SmolStr, Value};
 use polder_store::{ListQuery, ObjectName, Plane, Store, StoredObject};
-use tokio::sync::Semaphore;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::conversion::Shared;
 use crate::custom::Turns;
 use crate::registry::Registry;
 
-/// Calls one plane may have under way for one purpose; the next one waits, and its time runs.
-const PLANE_CALLS_MAX: usize = 32;
+/// Calls one plane may have under way; the next one waits, and its time runs. Whoever converts holds what it is answered until
+/// that is read.
+const ADMISSION_CALLS_MAX: usize = 32;
+const CONVERSION_CALLS_MAX: usize = 16;
 /// All planes together.
 const CALLS_MAX: usize = 8192;
 /// All webhooks of one phase of one request together: upstream's bound for a request.
@@ -85,56 +87,73 @@ impl Webhooks {
         if gates.len() > IDLE_LEN_MAX {
             gates.retain(|_, gate| Arc::strong_count(gate) > 1);
         }
-        gates.entry((plane, purpose)).or_insert_with(|| Arc::new(Semaphore::new(PLANE_CALLS_MAX))).clone()
+        let calls_max = match purpose {
+            Purpose::Admission => ADMISSION_CALLS_MAX,
+            Purpose::Conversion => CONVERSION_CALLS_MAX,
+        };
+        gates.entry((plane, purpose)).or_insert_with(|| Arc::new(Semaphore::new(calls_max))).clone()
     }
 
-    /// Posts a review, and gives the answer, or why there is none.
-    pub(crate) async fn call(
-        &self,
-        plane: &Arc<Plane>,
+    /// Waits for a place among the calls of a plane. Whoever has it holds what it asks and what it is answered.
+    pub(crate) async fn begin<'a>(
+        &'a self,
+        plane: &'a Arc<Plane>,
         purpose: Purpose,
-        endpoint: &Endpoint,
-        body: Vec<u8>,
+        endpoint: &'a Endpoint,
         timeout: Duration,
-    ) -> Result<Vec<u8>, String> {
-        let base = endpoint.url();
+    ) -> Result<Call<'a>, String> {
         // Rounded up, as upstream tells it.
         let seconds = timeout.as_millis().div_ceil(1000).max(1);
-        let url = format!("{base}?timeout={seconds}s");
-        let failed = |why: &str| format!("Post {url:?}: {why}");
-        let Some(client) = self.client.get() else {
-            return Err(failed("this server calls no webhooks"));
-        };
+        let url = format!("{}?timeout={seconds}s", endpoint.url());
         let deadline = tokio::time::Instant::now() + timeout;
         let gate = self.gate(plane.id, purpose);
-        let call = async {
-            let _turn = gate.acquire().await;
-            let _place = self.all.acquire().await;
-            let dial = match &endpoint.location {
-                Location::Url(_) => None,
-                Location::Service { namespace, name, port, .. } => {
-                    let found = resolve_service(&self.store, plane, namespace, name, *port).await;
-                    Some(found.map_err(|why| failed(&why))?)
-                }
-            };
-            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-            let authorities = &endpoint.authorities;
-            client
-                .post(WebhookCall {
-                    plane: plane.id,
-                    url: url.clone(),
-                    dial,
-                    authorities,
-                    body,
-                    timeout: left,
-                })
-                .await
-        };
-        match tokio::time::timeout_at(deadline, call).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(failed("context deadline exceeded")),
+        let places = async { (gate.acquire_owned().await, self.all.acquire().await) };
+        match tokio::time::timeout_at(deadline, places).await {
+            Ok(places) => Ok(Call { webhooks: self, plane, endpoint, url, deadline, _places: places }),
+            Err(_) => Err(failed(&url, "context deadline exceeded")),
         }
     }
+}
+
+/// A call that has its place.
+pub(crate) struct Call<'a> {
+    webhooks: &'a Webhooks,
+    plane: &'a Arc<Plane>,
+    endpoint: &'a Endpoint,
+    url: String,
+    deadline: tokio::time::Instant,
+    _places: (Result<OwnedSemaphorePermit, AcquireError>, Result<SemaphorePermit<'a>, AcquireError>),
+}
+
+impl Call<'_> {
+    /// Posts a review, and gives the answer, or why there is none.
+    pub(crate) async fn post(&self, body: Vec<u8>) -> Result<Vec<u8>, String> {
+        let Some(client) = self.webhooks.client.get() else {
+            return Err(failed(&self.url, "this server calls no webhooks"));
+        };
+        let call = async {
+            let dial = match &self.endpoint.location {
+                Location::Url(_) => None,
+                Location::Service { namespace, name, port, .. } => {
+                    let store = &self.webhooks.store;
+                    let found = resolve_service(store, self.plane, namespace, name, *port).await;
+                    Some(found.map_err(|why| failed(&self.url, &why))?)
+                }
+            };
+            let timeout = self.deadline.saturating_duration_since(tokio::time::Instant::now());
+            let authorities = &self.endpoint.authorities;
+            let (plane, url) = (self.plane.id, self.url.clone());
+            client.post(WebhookCall { plane, url, dial, authorities, body, timeout }).await
+        };
+        match tokio::time::timeout_at(self.deadline, call).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(failed(&self.url, "context deadline exceeded")),
+        }
+    }
+}
+
+fn failed(url: &str, why: &str) -> String {
+    format!("Post {url:?}: {why}")
 }
 
 impl Registry {
@@ -153,7 +172,7 @@ impl Registry {
         began: Instant,
     ) -> Result<Vec<u8>, String> {
         let timeout = timeout.min(PHASE_MAX.saturating_sub(began.elapsed()));
-        self.webhooks.call(plane, Purpose::Admission, endpoint, body, timeout).await
+        self.webhooks.begin(plane, Purpose::Admission, endpoint, timeout).await?.post(body).await
     }
 }
 
