@@ -568,6 +568,11 @@ impl Registry {
         }
         keep_times(&mut new, old);
         let allotted = self.allot(context, target, &mut new, Some(old)).await?;
+        if is_finished(&new) && !options.dry_run {
+            // Nobody needs to know how it would have been stored.
+            let plane = planes::change(self, context, target, None, Some(old))?;
+            return self.remove_finished(context, target, (new, old), stored, plane).await;
+        }
         let keeps_form = keeps_form(context, target);
         let mut record = match keeps_form {
             true => with_metadata(&new, stored)?,
@@ -598,10 +603,6 @@ impl Registry {
                 &shown,
                 stored.revision,
             )?)));
-        }
-        if is_finished(&new) {
-            let plane = planes::change(self, context, target, None, Some(old))?;
-            return self.remove_finished(context, target, (new, old), stored, plane).await;
         }
         if custom::is_unchanged(target, &record, &stored.record) {
             let stored = StoredObject { record: shown, ..StoredObject::clone(stored) };

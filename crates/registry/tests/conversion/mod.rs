@@ -427,6 +427,23 @@ async fn a_webhook_that_hangs_costs_its_time_and_only_its_own() {
     }
 }
 
+/// Whoever takes the last finalizer away is not asked how the object would have been stored.
+#[tokio::test]
+async fn the_last_finalizer_needs_no_webhook() {
+    let (world, hook) = world();
+    let plane = world.plane("acme", json!({})).await;
+    plane.create(CRDS, crd("v1")).await.unwrap();
+    let mut held = old("a", "h:1");
+    held.set_at(&["metadata", "finalizers"], json!(["example.com/f"]));
+    plane.create(V1, held).await.unwrap();
+    let path = format!("{V1}/a");
+    plane.delete(&path, json!({})).await.unwrap();
+    store_in(&plane, "v2").await;
+    hook.set(Mode::Dead);
+    plane.patch(&path, PatchKind::Merge, json!({"metadata": {"finalizers": null}})).await.unwrap();
+    assert_eq!(code(plane.get(&path).await).0, 404);
+}
+
 /// Namespaces and definitions go, whatever their webhook does.
 #[tokio::test]
 async fn nothing_stays_because_a_webhook_is_gone() {
