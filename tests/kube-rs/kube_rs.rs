@@ -1,19 +1,24 @@
-//! kube-rs works unchanged: create, read, update, patch, delete, watch and discovery, in two planes at once.
+//! kube-rs works unchanged: create, read, update, patch, delete, watch, discovery and a controller, in two planes at once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{
     DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
 };
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::controller::{Action, Controller};
+use kube::runtime::finalizer::{Error as FinalizerError, Event, finalizer};
 use kube::runtime::watcher;
-use kube::{Api, Client, Config, ResourceExt as _, discovery};
+use kube::{Api, Client, Config, Resource as _, ResourceExt as _, discovery};
 use polder_test_support::TestServer;
 use serde_json::json;
+use tokio::task::JoinSet;
 
 /// A client of a new plane.
 async fn plane(server: &TestServer, name: &str) -> anyhow::Result<Client> {
@@ -114,5 +119,73 @@ async fn discovered_kinds() -> anyhow::Result<()> {
     let names: Vec<String> =
         namespaces.list(&ListParams::default()).await?.items.iter().map(|one| one.name_any()).collect();
     assert!(names.contains(&"default".into()), "{names:?}");
+    Ok(())
+}
+
+/// Gives every secret with a label a config map of its own, and says goodbye in another one.
+async fn reconcile(secret: Arc<Secret>, client: Arc<Client>) -> Result<Action, FinalizerError<kube::Error>> {
+    let secrets: Api<Secret> = Api::namespaced(client.as_ref().clone(), "default");
+    let maps: Api<ConfigMap> = Api::namespaced(client.as_ref().clone(), "default");
+    let apply = PatchParams::apply("kube-rs-test").force();
+    let put = async |name: String, owner: Option<OwnerReference>| {
+        let mut map = map(&name);
+        map.metadata.owner_references = owner.map(|owner| vec![owner]);
+        maps.patch(&name, &apply, &Patch::Apply(map)).await
+    };
+    let done = finalizer(&secrets, "polder.test/farewell", secret, async |event| {
+        match event {
+            Event::Apply(secret) => put(secret.name_any(), secret.controller_owner_ref(&())).await?,
+            Event::Cleanup(secret) => put(format!("farewell-{}", secret.name_any()), None).await?,
+        };
+        Ok(Action::await_change())
+    });
+    done.await
+}
+
+async fn until(what: &str, maps: &Api<ConfigMap>, name: &str, there: bool) -> anyhow::Result<()> {
+    for _ in 0..1_500 {
+        if maps.get_opt(name).await?.is_some() == there {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    anyhow::bail!("this did not come true: {what}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn controllers() -> anyhow::Result<()> {
+    let server = TestServer::start();
+    let clients = [plane(&server, "acme").await?, plane(&server, "globex").await?];
+    let mut running = JoinSet::new();
+    for client in &clients {
+        let chosen = watcher::Config::default().labels("greet=yes");
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+        let controller = Controller::new(secrets, chosen).owns(maps, watcher::Config::default());
+        let again =
+            |_: Arc<Secret>, _: &FinalizerError<kube::Error>, _| Action::requeue(Duration::from_secs(1));
+        let stream = controller.run(reconcile, again, Arc::new(client.clone()));
+        running.spawn(stream.for_each(|_| std::future::ready(())));
+    }
+    let [acme, globex] = clients.map(|client| {
+        (
+            Api::<Secret>::namespaced(client.clone(), "default"),
+            Api::<ConfigMap>::namespaced(client, "default"),
+        )
+    });
+    let mut secret = Secret::default();
+    secret.metadata.name = Some("hello".into());
+    secret.metadata.labels = Some(BTreeMap::from([("greet".into(), "yes".into())]));
+    for (secrets, maps) in [&acme, &globex] {
+        secrets.create(&PostParams::default(), &secret).await?;
+        until("there is a map", maps, "hello", true).await?;
+    }
+    acme.1.delete("hello", &DeleteParams::default()).await?;
+    until("the map is back", &acme.1, "hello", true).await?;
+    acme.0.delete("hello", &DeleteParams::default()).await?;
+    until("it said goodbye", &acme.1, "farewell-hello", true).await?;
+    until("what it owned is collected", &acme.1, "hello", false).await?;
+    assert!(globex.1.get_opt("farewell-hello").await?.is_none());
+    assert!(globex.1.get_opt("hello").await?.is_some());
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! and the summary at the end says so and why.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,6 +17,10 @@ use crate::workspace::Workspace;
 
 /// The oldest kubectl we promise to work with: the one Debian 12 ships.
 const KUBECTL_OLD: &str = "1.20";
+/// What operators are written with; the minor version that pairs with the Kubernetes release.
+const CONTROLLER_RUNTIME_VERSION: &str = "v0.23.3";
+/// The operator that tests run.
+const OPERATOR: &str = include_str!("../../tests/controller-runtime/main.go");
 /// The Python client; its major version follows Kubernetes' minor.
 const PYTHON_CLIENT_VERSION: &str = "35.0.0";
 
@@ -38,6 +43,16 @@ fn all() -> Vec<Tool> {
             },
         },
         Tool { variable: "POLDER_TEST_KUBECTL_CURRENT", program: current() },
+        Tool {
+            variable: "POLDER_TEST_OPERATOR",
+            program: Program {
+                name: "operator written with controller-runtime",
+                folder: "operator",
+                file: "operator",
+                version: operator_version(),
+                make: operator,
+            },
+        },
         Tool {
             variable: "POLDER_TEST_PYTHON",
             program: Program {
@@ -135,6 +150,28 @@ fn kubectl_current(folder: &Path) -> anyhow::Result<()> {
         package: "k8s.io/kubectl/pkg/cmd",
         version: Some(&version),
         module: &format!("require k8s.io/kubectl {version}"),
+        release: KUBERNETES_VERSION,
+    };
+    obtain::go(folder, &program)
+}
+
+fn operator_version() -> String {
+    let mut hasher = DefaultHasher::new();
+    OPERATOR.hash(&mut hasher);
+    format!("{CONTROLLER_RUNTIME_VERSION}-{KUBERNETES_VERSION}-{:x}", hasher.finish())
+}
+
+fn operator(folder: &Path) -> anyhow::Result<()> {
+    let libraries = module_version()?;
+    let pins = ["api", "apiextensions-apiserver", "apimachinery", "client-go"]
+        .map(|library| format!("require k8s.io/{library} {libraries}"))
+        .join("\n");
+    let program = GoProgram {
+        name: "operator",
+        source: GoSource::Main(OPERATOR),
+        package: "sigs.k8s.io/controller-runtime",
+        version: Some(CONTROLLER_RUNTIME_VERSION),
+        module: &pins,
         release: KUBERNETES_VERSION,
     };
     obtain::go(folder, &program)

@@ -4,6 +4,7 @@
 //! The check is made once, before every authorizer, in [`authz::Chain`].
 
 pub mod authn;
+pub mod authority;
 pub mod authz;
 
 use polder_model::{PlaneId, SmolStr};

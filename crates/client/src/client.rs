@@ -41,14 +41,7 @@ pub struct Query {
 #[derive(Clone, Debug)]
 pub enum Patch {
     Merge(Value),
-    Json(Value),
     Strategic(Value),
-    /// Server-side apply under this manager's name.
-    Apply {
-        intent: Value,
-        manager: &'static str,
-        force: bool,
-    },
 }
 
 /// What happens to an object's dependents.

@@ -26,7 +26,8 @@ pub struct Change {
     pub new: Option<Snapshot>,
 }
 
-/// A version of an object as it is stored. Parsed when somebody asks, once for all who do. Lacks `kind` and `apiVersion`.
+/// A version of an object as it is stored. Parsed when somebody asks, once for all who do. Lacks `kind`, `apiVersion`
+/// and managed fields.
 pub struct Snapshot {
     /// Nothing when it came parsed.
     stored: Option<Box<dyn Stored>>,

@@ -7,6 +7,7 @@
 //! Invariants: there is one feed, one queue and one set of workers for all planes; planes take turns; a plane with
 //! nothing to do costs nothing.
 
+mod authority;
 mod client;
 mod controller;
 mod in_plane;
@@ -15,6 +16,7 @@ pub mod queue;
 pub mod resource;
 mod runner;
 
+pub use authority::{CertificateAuthority, CertificateRequest, CertificateTerms};
 pub use client::{Answer, At, Changes, ChangesError, Client, Cursor, Delete, Patch, Propagation, Query};
 pub use controller::{Change, Controller, Interest, Next, Snapshot, Stored, Wake, key};
 pub use in_plane::InPlane;

@@ -22,8 +22,12 @@ const fn of(group: &'static str, version: &'static str, resource: &'static str) 
     }
 }
 
+pub const ACCESS_REVIEWS: GroupVersionResource = of("authorization.k8s.io", "v1", "subjectaccessreviews");
 pub const CERTIFICATE_REQUESTS: GroupVersionResource =
     of("certificates.k8s.io", "v1", "certificatesigningrequests");
+pub const FLOW_SCHEMAS: GroupVersionResource = of("flowcontrol.apiserver.k8s.io", "v1", "flowschemas");
+pub const PRIORITY_LEVELS: GroupVersionResource =
+    of("flowcontrol.apiserver.k8s.io", "v1", "prioritylevelconfigurations");
 pub const CLUSTER_ROLES: GroupVersionResource = of("rbac.authorization.k8s.io", "v1", "clusterroles");
 pub const CONFIG_MAPS: GroupVersionResource = of("", "v1", "configmaps");
 pub const CONTROLLER_REVISIONS: GroupVersionResource = of("apps", "v1", "controllerrevisions");
@@ -42,7 +46,6 @@ pub const NAMESPACES: GroupVersionResource = of("", "v1", "namespaces");
 pub const NODES: GroupVersionResource = of("", "v1", "nodes");
 pub const DISRUPTION_BUDGETS: GroupVersionResource = of("policy", "v1", "poddisruptionbudgets");
 pub const PODS: GroupVersionResource = of("", "v1", "pods");
-pub const PRIORITY_CLASSES: GroupVersionResource = of("scheduling.k8s.io", "v1", "priorityclasses");
 pub const REPLICA_SETS: GroupVersionResource = of("apps", "v1", "replicasets");
 pub const REPLICATION_CONTROLLERS: GroupVersionResource = of("", "v1", "replicationcontrollers");
 pub const RESOURCE_CLAIMS: GroupVersionResource = of("resource.k8s.io", "v1", "resourceclaims");

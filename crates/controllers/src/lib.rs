@@ -3,13 +3,16 @@
 //! Controllers see [`polder_client::Client`] and nothing below it. Each looks at the world, plans with a pure function
 //! and acts; each can run twice without harm.
 
+mod autoscaler;
 mod batch;
 mod certificate_cleaner;
+mod certificates;
 mod clusterrole_aggregation;
 mod disruption;
 mod endpoints;
 mod ephemeral_volume;
 mod event_expiry;
+mod flow_schemas;
 mod gc;
 mod marks;
 mod meta;
@@ -20,8 +23,10 @@ mod resource_claim;
 mod resource_quota;
 mod root_ca;
 mod service_account;
+mod service_range;
 mod simulation;
 mod timestamp;
+mod token_cleaner;
 mod token_secrets;
 mod volume_binder;
 
@@ -37,7 +42,9 @@ mod pod_gc;
 mod replicaset;
 mod statefulset;
 
-use polder_client::Controller;
+use std::sync::Arc;
+
+use polder_client::{CertificateAuthority, Controller};
 use polder_model::SmolStr;
 
 /// What controllers need to know of the server they run in.
@@ -45,6 +52,8 @@ use polder_model::SmolStr;
 pub struct Options {
     /// The certificate authority in PEM that every namespace is told of; none when empty.
     pub root_ca: SmolStr,
+    /// Signs certificates for planes; none are signed when there is nobody.
+    pub authority: Option<Arc<dyn CertificateAuthority>>,
 }
 
 /// Every controller there is.
@@ -57,6 +66,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(endpoints::Endpoints::new()),
         Box::new(endpoints::mirror::Mirror),
         Box::new(clusterrole_aggregation::ClusterRoleAggregation),
+        Box::new(flow_schemas::FlowSchemas),
         Box::new(disruption::Disruption::new()),
         Box::new(protection::Protection::Claims),
         Box::new(protection::Protection::Volumes),
@@ -66,6 +76,12 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(resource_quota::ResourceQuota),
         Box::new(volume_binder::VolumeBinder::new()),
         Box::new(ephemeral_volume::EphemeralVolume::new()),
+        Box::new(token_cleaner::TokenCleaner),
+        Box::new(autoscaler::Autoscaler::new()),
+        Box::new(service_range::ServiceRanges),
+        Box::new(service_range::repair::AddressRepair::new()),
+        Box::new(certificates::Approver(options.authority.clone())),
+        Box::new(certificates::Signer(options.authority.clone())),
         Box::new(certificate_cleaner::CertificateCleaner),
         Box::new(node_lifecycle::NodeLifecycle::new()),
         Box::new(node_lifecycle::taint_eviction::TaintEviction::new()),

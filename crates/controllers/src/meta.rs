@@ -3,7 +3,10 @@
 
 use polder_client::resource::NAMESPACES;
 use polder_client::{Change, InPlane};
+use polder_model::selector::LabelSelector;
 use polder_model::{Status, Value};
+
+use crate::timestamp;
 
 pub(crate) fn is_deleting(object: &Value) -> bool {
     object.at(&["metadata", "deletionTimestamp"]).is_some_and(|timestamp| !timestamp.is_null())
@@ -74,10 +77,14 @@ pub(crate) fn controller(object: &Value) -> Option<&Value> {
 }
 
 /// Sets a condition. The time of the transition stays when its status does.
-pub(crate) fn set_condition(object: &mut Value, mut condition: Value, now: i64) {
-    let mut conditions = object.array_at(&["status", "conditions"]).to_vec();
+pub(crate) fn set_condition(object: &mut Value, condition: Value, now: i64) {
+    put_condition(object, &["status", "conditions"], condition, &timestamp::text(now));
+}
+
+/// The same, in a list at a path.
+pub(crate) fn put_condition(object: &mut Value, path: &[&str], mut condition: Value, time: &str) {
+    let mut conditions = object.array_at(path).to_vec();
     let same = |other: &&mut Value| other.get("type") == condition.get("type");
-    let time = crate::timestamp::text(now);
     match conditions.iter_mut().find(same) {
         Some(old) => {
             let kept = old.get("lastTransitionTime").filter(|_| old.get("status") == condition.get("status"));
@@ -90,7 +97,7 @@ pub(crate) fn set_condition(object: &mut Value, mut condition: Value, now: i64) 
             conditions.push(condition);
         }
     }
-    object.set_at(&["status", "conditions"], conditions);
+    object.set_at(path, conditions);
 }
 
 /// Whether an object has a finalizer.
@@ -116,6 +123,115 @@ pub(crate) fn owned_by(api_version: &str, kind: &str, owner: &Value) -> Value {
         "apiVersion": api_version, "kind": kind, "name": (name(owner)), "uid": (uid(owner)),
         "controller": true, "blockOwnerDeletion": true,
     })
+}
+
+/// The same as methods, and what else controllers of pods read from objects.
+pub(crate) trait Meta {
+    fn value(&self) -> &Value;
+
+    fn text(&self, field: &str) -> &str {
+        self.value().str_at(&["metadata", field]).unwrap_or_default()
+    }
+
+    fn name(&self) -> &str {
+        name(self.value())
+    }
+
+    fn namespace(&self) -> &str {
+        namespace(self.value())
+    }
+
+    fn uid(&self) -> &str {
+        uid(self.value())
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.value().str_at(&["metadata", "labels", key])
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.value().str_at(&["metadata", "annotations", key])
+    }
+
+    fn generation(&self) -> i64 {
+        self.value().i64_at(&["metadata", "generation"]).unwrap_or_default()
+    }
+
+    /// The generation its controller has seen.
+    fn observed_generation(&self) -> i64 {
+        self.value().i64_at(&["status", "observedGeneration"]).unwrap_or_default()
+    }
+
+    /// Somebody wants it to go.
+    fn is_terminating(&self) -> bool {
+        is_deleting(self.value())
+    }
+
+    /// When it was made, in seconds since 1970.
+    fn created(&self) -> i64 {
+        self.seconds_at(&["metadata", "creationTimestamp"]).unwrap_or_default()
+    }
+
+    fn seconds_at(&self, path: &[&str]) -> Option<i64> {
+        timestamp::seconds(self.value().str_at(path)?)
+    }
+
+    /// A number of a status or spec; zero when it is not there.
+    fn count_at(&self, path: &[&str]) -> i64 {
+        self.value().i64_at(path).unwrap_or_default()
+    }
+
+    /// The reference to its controller.
+    fn controller(&self) -> Option<&Value> {
+        controller(self.value())
+    }
+
+    fn controller_uid(&self) -> Option<&str> {
+        self.controller()?.str_at(&["uid"])
+    }
+
+    fn is_controlled_by(&self, owner: &Value) -> bool {
+        self.controller_uid().is_some_and(|uid| uid == owner.uid())
+    }
+
+    fn has_finalizer(&self, finalizer: &str) -> bool {
+        has_finalizer(self.value(), finalizer)
+    }
+
+    fn is_selected(&self, selector: &LabelSelector) -> bool {
+        selector.matches(|key| self.label(key))
+    }
+}
+
+impl Meta for Value {
+    fn value(&self) -> &Value {
+        self
+    }
+}
+
+/// Seconds since 1970 as the API writes them.
+pub(crate) fn time(seconds: i64) -> Value {
+    Value::from(timestamp::text(seconds))
+}
+
+/// The selector of a kind whose selector is a `LabelSelector`. One that cannot be read, or that selects everything,
+/// selects nothing.
+pub(crate) fn selector_of(object: &Value) -> LabelSelector {
+    let selector = object.at(&["spec", "selector"]).map(LabelSelector::from_value);
+    match selector {
+        Some(Ok(selector)) if !selector.is_everything() => selector,
+        _ => LabelSelector::nothing(),
+    }
+}
+
+/// A selector for objects that have all these labels.
+pub(crate) fn selector_for(labels: Option<&Value>) -> LabelSelector {
+    let mut selector = Value::default();
+    selector.set_at(&["matchLabels"], labels.cloned().unwrap_or_default());
+    match LabelSelector::from_value(&selector) {
+        Ok(selector) if !selector.is_everything() => selector,
+        _ => LabelSelector::nothing(),
+    }
 }
 
 #[cfg(test)]

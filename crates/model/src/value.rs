@@ -4,6 +4,8 @@
 //! that equal objects have equal bytes (ADR 0003 weighs this against a tape). Numbers follow Go's decoder:
 //! 64-bit integers stay integers, everything else is a float, and a whole float prints without a fraction.
 
+mod own;
+
 use std::cell::RefCell;
 use std::fmt;
 
@@ -50,6 +52,23 @@ impl Value {
     /// Parses one JSON document; nesting is limited to 128 levels.
     pub fn parse(bytes: &[u8]) -> Result<Value, ParseError> {
         parse(bytes).map(|parsed| parsed.value)
+    }
+
+    /// Parses what [`Value::write`] wrote, which takes half the time; anything else takes a little longer.
+    pub fn parse_own(bytes: &[u8]) -> Result<Value, ParseError> {
+        own::read(bytes, &[]).map_or_else(|| Value::parse(bytes), Ok)
+    }
+
+    /// The same without the member at a path, which is skipped.
+    pub fn parse_own_except(bytes: &[u8], path: &[&str]) -> Result<Value, ParseError> {
+        own::read(bytes, path).map_or_else(
+            || {
+                let mut value = Value::parse(bytes)?;
+                value.remove_at(path);
+                Ok(value)
+            },
+            Ok,
+        )
     }
 
     pub fn as_str(&self) -> Option<&str> {

@@ -14,6 +14,8 @@ use polder_admission::{
 };
 use polder_auth::UserInfo;
 use polder_auth::authz::{self, Decision};
+use polder_machinery::apply;
+use polder_machinery::schema::table::builtin;
 use polder_model::{
     GroupResource, GroupVersion, GroupVersionKind, PlaneId, SmolStr, Status, Value, format_smolstr, json,
 };
@@ -399,7 +401,7 @@ fn other_forms(registry: &Registry, context: &RequestContext, target: &Target) -
     let versions = (0..own.versions.len()).filter(|version| *version != target.version);
     let mut others: Vec<Form> =
         versions.filter(|version| has_part(own, *version)).map(|version| form(own, version)).collect();
-    let catalog = registry.base(context.plane.id);
+    let catalog = registry.base(&context.plane);
     let shared = catalog
         .definitions()
         .filter(|other| !own.is_custom() && other.resource_id == own.resource_id && other.group != own.group);
@@ -421,6 +423,16 @@ impl<'a> Surroundings<'a> {
         let version = self.context.plane.resource_version(stored.revision);
         let value = stored.record.to_value(version).map_err(|error| Status::internal(error.to_string()))?;
         Ok(Found { value, revision: stored.revision.0 })
+    }
+
+    /// Brings what is sent into the form of its kind.
+    fn shaped(&self, object: &mut Value, validation: FieldValidation) -> Result<(), Misshapen> {
+        let (context, target) = (self.context, self.target);
+        let part = target.served().subresource(&target.subresource);
+        match part.is_none_or(|part| part.kind.kind == target.definition.kind) {
+            true => decode::shape(context, target, object, decode::Duplicates::default(), validation),
+            false => decode::shape_part(context, target, object, validation),
+        }
     }
 
     fn query(&self, resource: &GroupResource, namespace: &str) -> Option<ListQuery> {
@@ -578,19 +590,39 @@ impl World for Surroundings<'_> {
     }
 
     fn shape(&self, object: &mut Value) -> Result<(), Status> {
-        let (context, target) = (self.context, self.target);
-        let part = target.served().subresource(&target.subresource);
-        let own_kind = part.is_none_or(|part| part.kind.kind == target.definition.kind);
-        let shaped = match own_kind {
-            true => {
-                decode::shape(context, target, object, decode::Duplicates::default(), FieldValidation::Ignore)
-            }
-            false => decode::shape_part(context, target, object, FieldValidation::Ignore),
-        };
-        shaped.map_err(|problem| match problem {
+        self.shaped(object, FieldValidation::Ignore).map_err(|problem| match problem {
             Misshapen::Unfit(text) => Status::untyped(500, text),
             Misshapen::Refused(status) => status,
         })
+    }
+
+    fn shape_strictly(&self, object: &mut Value) -> Result<(), Status> {
+        let strictly = match self.target.definition.is_custom() {
+            true => FieldValidation::Ignore,
+            false => FieldValidation::Strict,
+        };
+        self.shaped(object, strictly).map_err(|problem| match problem {
+            Misshapen::Unfit(text) => Status::internal(text.as_str()).with_cause("", text, ""),
+            Misshapen::Refused(status) => status,
+        })
+    }
+
+    fn overlaid(&self, object: Value, overlay: &Value, kind: &GroupVersionKind) -> Result<Value, String> {
+        let (target, definition) = (self.target, &self.target.definition);
+        let part;
+        let schema = match kind.kind == definition.kind {
+            true => {
+                let version = definition.version(&kind.version).filter(|_| kind.group == definition.group);
+                definition.versions[version.unwrap_or(target.version)].schema.node()
+            }
+            false => {
+                let found = target.served().subresource(&target.subresource);
+                let found = found.and_then(|part| builtin().schema(part.type_name.as_deref()?));
+                part = found.ok_or_else(|| format!("no schema of {} is known", kind.kind))?;
+                part.node()
+            }
+        };
+        apply::overlay(schema, object, overlay).map_err(|error| error.to_string())
     }
 
     fn call<'a>(

@@ -73,6 +73,22 @@ impl Registry {
         Ok(allotment)
     }
 
+    /// The same before plugins judge the service: they see what it gets. While judges of the plane take their time nobody
+    /// waits for a turn; whoever loses a race then starts over.
+    pub(crate) async fn allot_judged(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        service: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<Allotment, Status> {
+        let mut allotment = self.allot(context, target, service, old).await?;
+        if allotment._turn.is_some() && !self.rules(&context.plane).await?.book.judges_nothing() {
+            allotment._turn = None;
+        }
+        Ok(allotment)
+    }
+
     /// What a service gives up by a change, or by its end: addresses. Ports are free when no service has them.
     pub(crate) fn released(
         &self,
@@ -231,7 +247,9 @@ impl Registry {
             if stored.name.namespace == target.namespace && stored.name.name == target.name {
                 continue;
             }
-            used.extend(Value::parse(stored.record.body()).map(|value| ports(&value)).unwrap_or_default());
+            used.extend(
+                Value::parse_own(stored.record.body()).map(|value| ports(&value)).unwrap_or_default(),
+            );
         }
         Ok(used)
     }
@@ -254,8 +272,13 @@ impl Registry {
         let page = page.map_err(|error| read_failed(&context.plane, error))?;
         let mut ranges = Vec::new();
         for stored in page.objects {
-            let Ok(value) = Value::parse(stored.record.body()) else { continue };
-            if value.at(&["metadata", "deletionTimestamp"]).is_some() {
+            let Ok(value) = Value::parse_own(stored.record.body()) else { continue };
+            let conditions = value.array_at(&["status", "conditions"]).iter();
+            let ready = |one: &Value| {
+                one.str_at(&["type"]) == Some("Ready") && one.str_at(&["status"]) == Some("True")
+            };
+            // One that is not ready yet is not protected yet.
+            if value.at(&["metadata", "deletionTimestamp"]).is_some() || !conditions.into_iter().any(ready) {
                 continue;
             }
             let texts = value.array_at(&["spec", "cidrs"]).iter().filter_map(Value::as_str);

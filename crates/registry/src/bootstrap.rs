@@ -11,10 +11,11 @@ mod rbac;
 use std::net::SocketAddr;
 
 use polder_model::{GroupResource, Object, SmolStr, Value, json};
-use polder_store::{ObjectName, Record, ResourceId};
+use polder_store::{ObjectName, Profile, Record, ResourceId};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+use crate::profile;
 use crate::resources::priorityclass;
 
 pub use flow::{Importance, flow_schema_spec, priority_level_spec};
@@ -60,13 +61,16 @@ pub struct BootstrapObject {
     pub value: Value,
 }
 
-/// The objects as the store keeps them: what `Store::open` takes as its base layer.
+/// The objects as the store keeps them: what `Store::open` takes as the base layer of a profile.
 pub fn records(
+    profile: Profile,
     now: &str,
     site: &Site,
     resource_id: &dyn Fn(&GroupResource) -> ResourceId,
 ) -> Vec<(ResourceId, ObjectName, Record)> {
-    let stored = objects(now, site).into_iter().map(|mut object| {
+    let has =
+        |object: &BootstrapObject| profile::has(profile, &GroupResource::new(object.group, object.resource));
+    let stored = objects(now, site).into_iter().filter(has).map(|mut object| {
         let resource = resource_id(&GroupResource::new(object.group, object.resource));
         if (object.resource, &*object.name) == ("namespaces", OWN_NAMESPACE) {
             // For the core plane, which has no other: it differs between servers.
@@ -89,7 +93,7 @@ pub(crate) fn own_namespace() -> ObjectName {
 /// The same object with another uid, and with another time of creation if one is given.
 pub(crate) fn renewed(record: &Record, uid: Uuid, created: Option<&str>) -> Record {
     // What is stored is JSON; were it not, the plane would rather be known as another than not be made.
-    let Ok(mut value) = Value::parse(record.body()) else { return record.clone() };
+    let Ok(mut value) = Value::parse_own(record.body()) else { return record.clone() };
     value.set_at(&["metadata", "uid"], uid.to_string());
     if let Some(created) = created {
         value.set_at(&["metadata", "creationTimestamp"], created);
@@ -184,6 +188,8 @@ pub fn digest(site: &Site) -> String {
     for object in objects("1970-01-01T00:00:00Z", site) {
         hash.update(object.resource);
         hash.update(b"\0");
+        let resource = GroupResource::new(object.group, object.resource);
+        hash.update([u8::from(profile::has(Profile::Generic, &resource))]);
         hash.update(object.value.to_vec());
         hash.update(b"\0");
     }
@@ -213,6 +219,7 @@ fn namespace(name: &str) -> BootstrapObject {
 
 fn service_cidr(now: &str) -> BootstrapObject {
     let members = json!({
+        "metadata": {"finalizers": ["networking.k8s.io/service-cidr-finalizer"]},
         "spec": {"cidrs": [SERVICE_CIDR]},
         "status": {"conditions": [{
             "type": "Ready", "status": "True", "reason": "", "message": "Kubernetes default Service CIDR is ready",

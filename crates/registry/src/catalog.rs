@@ -101,6 +101,11 @@ impl Catalog {
         self.own.get(name)
     }
 
+    /// What the catalog stands on: catalogs with the same name share their built-in kinds.
+    pub fn base_name(&self) -> &'static str {
+        self.base.name
+    }
+
     /// Whether a resource is served without any CRD.
     pub(crate) fn is_base(&self, name: &GroupResource) -> bool {
         self.base.by_name.contains_key(name)

@@ -10,7 +10,6 @@ use polder_client::{
     Answer, At, Change, Changes, ChangesError, Client, Cursor, Delete, Patch, Query, ResourceFacts, Snapshot,
     Stored,
 };
-use polder_machinery::apply::Force;
 use polder_model::selector::LabelSelector;
 use polder_model::{GroupResource, GroupVersionResource, PlaneId, SmolStr, Status, Value, json};
 use polder_store::{
@@ -22,6 +21,7 @@ use crate::context::{RequestContext, WriteOptions};
 use crate::decode::{Document, Duplicates};
 use crate::definition::Target;
 use crate::delete::DeleteOptions;
+use crate::parsed::ParsedObjects;
 use crate::registry::{Answered, ObjectAnswer, Registry};
 use crate::status::{commit_failed, read_failed};
 use crate::write::PatchKind;
@@ -46,12 +46,14 @@ pub struct LocalClient {
     options: WriteOptions,
     /// Those who read much at once.
     large: Places,
+    parsed: ParsedObjects,
 }
 
 impl LocalClient {
     pub fn new(registry: Arc<Registry>) -> LocalClient {
         let options = WriteOptions { field_manager: Some(MANAGER), ..WriteOptions::default() };
-        LocalClient { registry, user: UserInfo::system(), options, large: Places::new(LARGE_LISTS) }
+        let (user, large, parsed) = (UserInfo::system(), Places::new(LARGE_LISTS), ParsedObjects::default());
+        LocalClient { registry, user, options, large, parsed }
     }
 
     fn context(&self, plane: PlaneId) -> Result<RequestContext, Status> {
@@ -83,6 +85,12 @@ impl LocalClient {
     async fn plain(&self, at: &At) -> Result<(RequestContext, Target), Status> {
         let (context, target) = self.whole(at).await?;
         Ok((if at.subresource == "scale" { context } else { context.without_conversion() }, target))
+    }
+
+    /// Whether planes like this one have a resource, if it is built in: there is nothing of a kind that is not theirs.
+    fn has(&self, plane: PlaneId, resource: &GroupVersionResource) -> Result<bool, Status> {
+        let (plane, name) = (self.plane_of(plane)?, resource.group_resource());
+        Ok(self.registry.base(&plane).is_base(&name) || !self.registry.builtin.is_base(&name))
     }
 
     async fn whole(&self, at: &At) -> Result<(RequestContext, Target), Status> {
@@ -130,8 +138,14 @@ impl Client for LocalClient {
 
     fn get<'a>(&'a self, at: &'a At) -> Answer<'a, Option<Arc<Value>>> {
         Box::pin(async move {
+            if !self.has(at.plane, &at.resource)? {
+                return Ok(None);
+            }
             let (context, target) = self.plain(at).await?;
             match self.registry.get(&context, &target, "").await {
+                Ok(ObjectAnswer { body: Answered::Stored(stored), .. }) => {
+                    self.parsed.read(&self.registry, &context, &target, &stored).map(Some)
+                }
                 Ok(answer) => Ok(Some(Arc::new(self.value(&context, &target, answer)?))),
                 Err(status) if status.code == 404 => Ok(None),
                 Err(status) => Err(status),
@@ -153,6 +167,9 @@ impl Client for LocalClient {
                 name: SmolStr::default(),
                 subresource: "",
             };
+            if !self.has(plane, &at.resource)? {
+                return Ok(Vec::new());
+            }
             let (context, target) = self.plain(&at).await?;
             self.registry.authorize(&context, "list", &target).await?;
             let mut list = ListQuery {
@@ -169,7 +186,7 @@ impl Client for LocalClient {
                 let page = page.map_err(|error| read_failed(&context.plane, error))?;
                 for stored in &page.objects {
                     bytes += stored.record.len();
-                    values.push(Arc::new(self.registry.to_client(&context, &target, stored)?));
+                    values.push(self.parsed.read(&self.registry, &context, &target, stored)?);
                 }
                 let is_page = query.limit > 0 && (values.len() >= query.limit || bytes >= SMALL_BYTES);
                 let Some(last) = page.objects.last().filter(|_| page.more && !is_page) else { break };
@@ -225,25 +242,12 @@ impl Client for LocalClient {
 
     fn patch<'a>(&'a self, at: &'a At, patch: Patch) -> Answer<'a, Value> {
         Box::pin(async move {
-            let is_metadata = match &patch {
-                Patch::Merge(value) | Patch::Strategic(value) => is_metadata_merge(value),
-                Patch::Json(operations) => is_metadata_patch(operations),
-                Patch::Apply { .. } => false,
-            };
+            let (Patch::Merge(sent) | Patch::Strategic(sent)) = &patch;
+            let is_metadata = is_metadata_merge(sent);
             let (context, target) = if is_metadata { self.plain(at).await? } else { self.whole(at).await? };
             let (kind, value) = match patch {
                 Patch::Merge(value) => (PatchKind::Merge, value),
-                Patch::Json(value) => (PatchKind::Json, value),
                 Patch::Strategic(value) => (PatchKind::Strategic, value),
-                Patch::Apply { intent, manager, force } => {
-                    let force = if force { Force::Take } else { Force::Refuse };
-                    let options = WriteOptions {
-                        field_manager: Some(SmolStr::new_static(manager)),
-                        ..WriteOptions::default()
-                    };
-                    let answer = self.registry.apply(&context, &target, &intent, force, &options).await?;
-                    return self.value(&context, &target, answer);
-                }
             };
             let document = Document { value, duplicates: Duplicates::default() };
             let answer = self.registry.patch(&context, &target, kind, &document, &self.options).await?;
@@ -337,13 +341,6 @@ fn is_metadata_merge(patch: &Value) -> bool {
     members.into_iter().all(|member| matches!(member.as_str(), "metadata" | "kind" | "apiVersion"))
 }
 
-/// The same for a JSON patch.
-fn is_metadata_patch(operations: &Value) -> bool {
-    let is_metadata = |path: &str| path == "/metadata" || path.starts_with("/metadata/");
-    let operations = operations.as_array().unwrap_or_default();
-    operations.iter().all(|operation| operation.str_at(&["path"]).is_some_and(is_metadata))
-}
-
 fn filter(labels: Option<LabelSelector>, containing: &'static [&'static str]) -> Option<Arc<Filter>> {
     if labels.is_none() && containing.is_empty() {
         return None;
@@ -356,7 +353,7 @@ fn filter(labels: Option<LabelSelector>, containing: &'static [&'static str]) ->
 }
 
 fn read_cursor(record: &Record) -> Option<Cursor> {
-    let value = Value::parse(record.body()).ok()?;
+    let value = Value::parse_own(record.body()).ok()?;
     let number = |value: &Value| value.as_str()?.parse::<u64>().ok();
     let unfinished = value.array_at(&["unfinished"]).iter().filter_map(number).map(PlaneId).collect();
     Some(Cursor { revision: number(value.get("revision")?)?, unfinished })
@@ -428,6 +425,6 @@ impl Stored for StoredForm {
     }
 
     fn parse(&self) -> Value {
-        self.stored.record.to_value(self.version).unwrap_or_default()
+        self.stored.record.to_unmanaged_value(self.version).unwrap_or_default()
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use polder_model::{GroupVersion, PlaneId, SmolStr, Status, Value, json};
-use polder_store::{ForkSource, Limits, Plane, PlaneChange, Renewal, Store};
+use polder_store::{ForkSource, Limits, Plane, PlaneChange, Profile, Renewal, Store};
 
 use crate::bootstrap;
 use crate::context::RequestContext;
@@ -101,7 +101,10 @@ pub(crate) fn change(
             let name = target.name.parse().map_err(|error| Status::bad_request(format!("{error}")))?;
             let limits = limits(registry, new);
             match new.str_at(&["spec", "forkFrom"]).filter(|source| !source.is_empty()) {
-                None => PlaneChange::Create { name, limits },
+                None => {
+                    let profile = new.str_at(&["spec", "profile"]).and_then(Profile::of_name);
+                    PlaneChange::Create { name, limits, profile: profile.unwrap_or_default() }
+                }
                 Some(source) => {
                     let source = match plane::origin(source) {
                         plane::Origin::Layer(layer) => ForkSource::Layer(SmolStr::new(layer)),
@@ -198,6 +201,7 @@ pub(crate) fn live_status(registry: &Registry, object: &mut Value) {
         object.set_at(&["status", "phase"], "Deleting");
     }
     object.set_at(&["status", "number"], integer(plane.id.0));
+    object.set_at(&["status", "profile"], plane.profile.name());
     object.set_at(&["status", "objectCount"], integer(plane.usage.objects()));
     object.set_at(&["status", "storedBytes"], integer(plane.usage.bytes()));
     let last = plane.usage.last_activity.load(Ordering::Relaxed);
@@ -209,7 +213,7 @@ pub(crate) fn live_status(registry: &Registry, object: &mut Value) {
 /// Takes those numbers out again before an object is stored.
 pub(crate) fn strip_live(context: &RequestContext, target: &Target, object: &mut Value) {
     if has_live_status(context, target) {
-        for field in ["number", "objectCount", "storedBytes", "lastActivity"] {
+        for field in ["number", "profile", "objectCount", "storedBytes", "lastActivity"] {
             object.remove_at(&["status", field]);
         }
     }

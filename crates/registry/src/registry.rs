@@ -7,7 +7,7 @@ use std::sync::Arc;
 use polder_auth::authn::Authenticators;
 use polder_auth::authz::{self, Attributes, Chain, Decision};
 use polder_model::{GroupResource, GroupVersion, PlaneId, Status, Value};
-use polder_store::{Key, ObjectName, Plane, ResourceId, Store, StoredObject};
+use polder_store::{Key, ObjectName, Plane, Profile, ResourceId, Store, StoredObject};
 use tokio_util::task::TaskTracker;
 
 use crate::admission::NamespaceTurns;
@@ -16,7 +16,9 @@ use crate::context::{Reading, RequestContext};
 use crate::custom::{Customs, Turns};
 use crate::definition::{ResourceDefinition, Target};
 use crate::finalize::Chores;
+use crate::flows::FlowsOfPlanes;
 use crate::planes;
+use crate::profile;
 use crate::rulebooks::Rulebooks;
 use crate::status::read_failed;
 use crate::webhooks::Webhooks;
@@ -38,14 +40,17 @@ pub struct Registry {
     pub store: Arc<Store>,
     pub authorizer: Chain,
     pub options: RegistryOptions,
-    /// What every plane serves.
+    /// What every plane of the first profile serves: all there is.
     pub(crate) builtin: Arc<Catalog>,
+    /// What generic planes serve.
+    generic: Arc<Catalog>,
     /// What the core plane serves: the same, and our own kinds.
     pub(crate) core: Arc<Catalog>,
     pub(crate) customs: Arc<Customs>,
     pub(crate) chores: Chores,
     pub(crate) namespace_turns: NamespaceTurns,
     pub(crate) rulebooks: Arc<Rulebooks>,
+    pub(crate) flows: FlowsOfPlanes,
     pub(crate) webhooks: Arc<Webhooks>,
     /// Planes whose rules take long to run take turns with themselves.
     pub(crate) rule_turns: Turns,
@@ -76,17 +81,21 @@ pub enum Answered {
 impl Registry {
     pub fn new(store: Arc<Store>, authorizer: Chain, options: RegistryOptions) -> Registry {
         let definitions = builtin_definitions(&store);
+        let generic = definitions.iter().filter(|one| profile::has(Profile::Generic, &one.group_resource()));
+        let generic = Catalog::base(generic.cloned().collect(), "generic");
         let mut core = definitions.clone();
         core.extend(planes::definitions(&store));
         Registry {
             namespaces: store.resource_id(&GroupResource::new("", "namespaces")),
             crds: store.resource_id(&GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions")),
             builtin: Arc::new(Catalog::base(definitions, "builtin")),
+            generic: Arc::new(generic),
             core: Arc::new(Catalog::base(core, "core")),
             customs: Arc::default(),
             chores: Chores::default(),
             namespace_turns: NamespaceTurns::default(),
             rulebooks: Arc::default(),
+            flows: FlowsOfPlanes::default(),
             webhooks: Arc::new(Webhooks::new(&store)),
             rule_turns: Turns::default(),
             importing: parking_lot::Mutex::default(),
@@ -105,10 +114,19 @@ impl Registry {
         version: &str,
         plural: &str,
     ) -> Result<Option<(Arc<ResourceDefinition>, usize)>, Status> {
-        if let Some(found) = self.base(plane.id).find(group, version, plural) {
+        if let Some(found) = self.base(plane).find(group, version, plural) {
             return Ok(Some(found));
         }
         Ok(self.catalog(plane).await?.find(group, version, plural))
+    }
+
+    /// What a plane serves without any CRD.
+    pub(crate) fn base(&self, plane: &Plane) -> &Arc<Catalog> {
+        match plane.profile {
+            _ if plane.id == PlaneId::CORE => &self.core,
+            Profile::Cluster => &self.builtin,
+            Profile::Generic => &self.generic,
+        }
     }
 
     /// Whether a resource is defined as somebody took it to be. Read after what it is used for has begun, this says that

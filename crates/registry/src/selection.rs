@@ -96,7 +96,7 @@ impl Selection {
 
     /// What readers see of an object, as far as fields are selected by it.
     fn body(&self, object: &StoredObject) -> Value {
-        let mut body = Value::parse(object.record.body()).unwrap_or_default();
+        let mut body = Value::parse_own(object.record.body()).unwrap_or_default();
         let version = &self.definition.versions[self.version].name;
         if let Some(rereading) = self.definition.rereading(version, &object.record) {
             rereading.apply(&mut body);

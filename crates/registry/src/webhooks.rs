@@ -1,19 +1,16 @@
 //! Calls to the webhooks of planes, as far as the registry knows about them: which server is meant, how many calls a plane
 //! has under way, how long they may take. Whoever starts the registry brings the client that posts.
 
-use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use polder_admission::{Endpoint, Location};
 use polder_model::{GroupResource, PlaneId, SmolStr, Value};
-use polder_store::{ListQuery, ObjectName, Plane, Store, StoredObject};
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use polder_store::{ListQuery, ObjectName, Plane, Store, StoredObject, Turn, Turns};
 
 use crate::conversion::Shared;
-use crate::custom::Turns;
+use crate::custom::Turns as PlaneTurns;
 use crate::registry::Registry;
 
 /// Calls one plane may have under way; the next one waits, and its time runs. Whoever converts holds what it is answered until
@@ -24,8 +21,6 @@ const CONVERSION_CALLS_MAX: usize = 16;
 const CALLS_MAX: usize = 8192;
 /// All webhooks of one phase of one request together: upstream's bound for a request.
 pub(crate) const PHASE_MAX: Duration = Duration::from_secs(34);
-/// Planes without a call are forgotten when there are more than this.
-const IDLE_LEN_MAX: usize = 256;
 /// More endpoints of a service than this are not looked through.
 const SLICES_BYTES_MAX: usize = 1 << 20;
 
@@ -62,10 +57,11 @@ pub(crate) enum Purpose {
 pub(crate) struct Webhooks {
     store: Arc<Store>,
     client: OnceLock<Arc<dyn WebhookClient>>,
-    gates: Mutex<HashMap<(PlaneId, Purpose), Arc<Semaphore>>>,
-    all: Semaphore,
+    /// When there are as many calls as there may be, planes take turns; for each purpose by itself.
+    admission: Arc<Turns>,
+    conversion: Arc<Turns>,
     /// Long answers about objects of a plane are read one at a time.
-    pub(crate) reading: Turns,
+    pub(crate) reading: PlaneTurns,
     /// What was converted for those who watch.
     pub(crate) shared: Shared,
 }
@@ -75,23 +71,11 @@ impl Webhooks {
         Webhooks {
             store: store.clone(),
             client: OnceLock::new(),
-            gates: Mutex::default(),
-            all: Semaphore::new(CALLS_MAX),
-            reading: Turns::default(),
+            admission: Turns::new(CALLS_MAX, ADMISSION_CALLS_MAX),
+            conversion: Turns::new(CALLS_MAX, CONVERSION_CALLS_MAX),
+            reading: PlaneTurns::default(),
             shared: Shared::default(),
         }
-    }
-
-    fn gate(&self, plane: PlaneId, purpose: Purpose) -> Arc<Semaphore> {
-        let mut gates = self.gates.lock();
-        if gates.len() > IDLE_LEN_MAX {
-            gates.retain(|_, gate| Arc::strong_count(gate) > 1);
-        }
-        let calls_max = match purpose {
-            Purpose::Admission => ADMISSION_CALLS_MAX,
-            Purpose::Conversion => CONVERSION_CALLS_MAX,
-        };
-        gates.entry((plane, purpose)).or_insert_with(|| Arc::new(Semaphore::new(calls_max))).clone()
     }
 
     /// Waits for a place among the calls of a plane. Whoever has it holds what it asks and what it is answered.
@@ -106,10 +90,12 @@ impl Webhooks {
         let seconds = timeout.as_millis().div_ceil(1000).max(1);
         let url = format!("{}?timeout={seconds}s", endpoint.url());
         let deadline = tokio::time::Instant::now() + timeout;
-        let gate = self.gate(plane.id, purpose);
-        let places = async { (gate.acquire_owned().await, self.all.acquire().await) };
-        match tokio::time::timeout_at(deadline, places).await {
-            Ok(places) => Ok(Call { webhooks: self, plane, endpoint, url, deadline, _places: places }),
+        let turns = match purpose {
+            Purpose::Admission => &self.admission,
+            Purpose::Conversion => &self.conversion,
+        };
+        match tokio::time::timeout_at(deadline, turns.take(plane.id)).await {
+            Ok(turn) => Ok(Call { webhooks: self, plane, endpoint, url, deadline, _turn: turn }),
             Err(_) => Err(failed(&url, "context deadline exceeded")),
         }
     }
@@ -122,7 +108,7 @@ pub(crate) struct Call<'a> {
     endpoint: &'a Endpoint,
     url: String,
     deadline: tokio::time::Instant,
-    _places: (Result<OwnedSemaphorePermit, AcquireError>, Result<SemaphorePermit<'a>, AcquireError>),
+    _turn: Turn,
 }
 
 impl Call<'_> {
@@ -212,7 +198,7 @@ pub(crate) async fn resolve_service(
 }
 
 fn parse(stored: &Arc<StoredObject>) -> Value {
-    Value::parse(stored.record.body()).unwrap_or_default()
+    Value::parse_own(stored.record.body()).unwrap_or_default()
 }
 
 /// An address of a slice that takes requests, and the number of a port by its name.

@@ -289,7 +289,7 @@ mod tests {
 
     fn core() -> Arc<Plane> {
         let engine = Box::new(MemoryEngine::default());
-        let store = Store::open(engine, StoreOptions::default(), "", |_| Vec::new()).unwrap();
+        let store = Store::open(engine, StoreOptions::default(), "", |_, _| Vec::new()).unwrap();
         store.plane("core").unwrap()
     }
 

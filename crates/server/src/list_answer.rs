@@ -38,6 +38,8 @@ const PIECE_LEN: usize = 32 * 1024;
 const TURN_BYTES: usize = 256 * 1024;
 /// What a page of objects may weigh beside its last object; see the registry's listing.
 const PAGE_BYTES: usize = 1280 * 1024;
+/// Messages that take no more than this are made once and kept; of longer lists only the length is.
+const MADE_BYTES_MAX: usize = 1024 * 1024;
 /// What a compressor holds.
 const GZIP_BYTES: usize = 300 * 1024;
 
@@ -63,6 +65,8 @@ struct Writing {
     begun: bool,
     layout: Layout,
     message: Option<ListMessage<'static>>,
+    /// What is left to write of items that were made when they were measured.
+    made: Option<Bytes>,
     /// Work since others had a turn.
     turn: usize,
     over: bool,
@@ -80,21 +84,25 @@ pub(crate) async fn answer(
     let presenter = call.presenter(&target, form, style)?;
     let (include, print) = (presenter.include, presenter.print());
     let meta = list_meta(&list);
-    let (layout, message) = if style.media == Media::Protobuf {
+    let (layout, message, made) = if style.media == Media::Protobuf {
         let (frame, message) = presenter.list_message(meta)?;
-        let len = measured(&presenter, message, list.objects.clone()).await?;
-        (Layout::message(&frame, message, len), Some(message))
+        let (len, made) = measured(&presenter, message, list.objects.clone()).await?;
+        (Layout::message(&frame, message, len), Some(message), made.map(Bytes::from))
     } else {
         let (key, frame) = presenter.list_frame(meta);
-        (Layout::text(key, frame, style)?, None)
+        (Layout::text(key, frame, style)?, None, None)
     };
     let mut out = Vec::with_capacity(PIECE_LEN);
     layout.write_head(&mut out);
     // What was listed without asking is counted.
     let room = room.or_else(|| call.pass.as_ref().map(|pass| pass.count_large(0))).map(Arc::new);
+    let page_bytes = made.as_ref().map_or(0, |made| made.len() + piece_bytes(style));
+    if let Some(room) = room.as_ref().filter(|_| made.is_some()) {
+        room.set(page_bytes);
+    }
     let mut writing = Writing {
         room,
-        page_bytes: 0,
+        page_bytes,
         piece_len: 0,
         begun: false,
         deadline: call.deadline,
@@ -108,6 +116,7 @@ pub(crate) async fn answer(
         page: Vec::new().into_iter(),
         layout,
         message,
+        made,
         turn: 0,
         over: false,
     };
@@ -133,23 +142,27 @@ fn piece_bytes(style: Style) -> usize {
     2 * PIECE_LEN + if style.gzip { GZIP_BYTES } else { 0 }
 }
 
-/// What the items take as messages: their length stands in front of them.
+/// What the items take as messages, whose length stands in front of them; and the messages, if they are few.
 async fn measured(
     presenter: &Presenter<'_>,
     message: ListMessage<'static>,
     mut objects: Objects,
-) -> Result<u64, Status> {
+) -> Result<(u64, Option<Vec<u8>>), Status> {
     let (mut len, mut turn) = (0, 0);
-    let mut out = Vec::new();
+    let (mut out, mut is_whole) = (Vec::new(), true);
     loop {
         let page = objects.page().await?;
         if page.is_empty() {
-            return Ok(len);
+            return Ok((len, is_whole.then_some(out)));
         }
         for stored in &page {
-            out.clear();
+            if !is_whole || out.len() > MADE_BYTES_MAX {
+                is_whole = false;
+                out.clear();
+            }
+            let before = out.len();
             presenter.item_message(stored, message, &mut out)?;
-            len += out.len() as u64;
+            len += (out.len() - before) as u64;
             turn += stored.record.len() * 4;
             if turn > TURN_BYTES {
                 turn = 0;
@@ -163,6 +176,14 @@ impl Writing {
     /// Writes until there is at least so much, or everything.
     async fn write(&mut self, out: &mut Vec<u8>, len: usize) -> Result<(), Status> {
         while out.len() <= len && !self.over {
+            if let Some(made) = &mut self.made {
+                out.extend_from_slice(&made.split_to(made.len().min(PIECE_LEN)));
+                if made.is_empty() {
+                    self.layout.write_tail(out);
+                    self.over = true;
+                }
+                continue;
+            }
             let Some(stored) = self.page.next() else {
                 self.next_page().await?;
                 if self.page.len() == 0 {

@@ -146,7 +146,8 @@ fn v3_hash(catalog: &Catalog, group_version: &GroupVersion) -> String {
         .definitions()
         .any(|definition| definition.is_custom() && definition.group == group_version.group);
     let own = if custom { catalog.digest() } else { "" };
-    hex(&Sha512::digest(format!("{group_version} {} {own}", *PROGRAM).as_bytes()))
+    let base = catalog.base_name();
+    hex(&Sha512::digest(format!("{group_version} {base} {} {own}", *PROGRAM).as_bytes()))
 }
 
 fn published(catalog: &Catalog, only: Option<&GroupVersion>) -> Vec<PublishedResource> {

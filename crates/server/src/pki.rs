@@ -9,17 +9,21 @@ use std::sync::Arc;
 use base64::Engine as _;
 use polder_auth::MASTERS;
 use polder_auth::authn::{AccountKeyError, AccountTokens, PLANE_URI_SCHEME};
+use polder_auth::authority::PlaneAuthorities;
+use polder_client::CertificateAuthority;
 use polder_store::Plane;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
 use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
 use crate::certificate::ServerCertificates;
+use crate::client_certificate::{ClientCertificates, Signer};
 
 /// Certificates made here live this long. The server makes itself a new one at every start.
 pub(crate) const LEAF_DAYS: i64 = 365;
@@ -50,6 +54,7 @@ pub struct Pki {
     hosts: Vec<String>,
     /// Signs tokens of service accounts. PKCS #8.
     account_key: Vec<u8>,
+    planes: Arc<PlaneAuthorities>,
 }
 
 impl Pki {
@@ -79,10 +84,14 @@ impl Pki {
                 return Err(PkiError::Unusable { path: cert_path, directory: directory.into() });
             }
         };
-        let issuer = Issuer::from_ca_cert_pem(&ca_pem, ca_key)
-            .map_err(|_| PkiError::Unusable { path: cert_path, directory: directory.into() })?;
+        let unusable = || PkiError::Unusable { path: cert_path.clone(), directory: directory.into() };
+        let ca = CertificateDer::from_pem_slice(ca_pem.as_bytes()).map_err(|_| unusable())?;
+        // The authorities of planes last as long as the server's own.
+        let planes = PlaneAuthorities::new(ca_key.serialized_der(), &ca).ok_or_else(unusable)?;
+        let issuer = Issuer::from_ca_cert_pem(&ca_pem, ca_key).map_err(|_| unusable())?;
         let account_key = account_key(directory)?;
-        Ok(Pki { ca_pem, issuer: Arc::new(issuer), hosts: hosts.to_vec(), account_key })
+        let (issuer, planes) = (Arc::new(issuer), Arc::new(planes));
+        Ok(Pki { ca_pem, issuer, hosts: hosts.to_vec(), account_key, planes })
     }
 
     /// The authority's certificate, in PEM.
@@ -95,22 +104,16 @@ impl Pki {
         AccountTokens::from_key(&self.account_key)
     }
 
-    /// TLS for the server: its certificate, and client certificates of this authority if a client has one.
+    /// What signs certificates in the name of planes.
+    pub fn plane_authority(&self) -> Arc<dyn CertificateAuthority> {
+        Arc::new(Signer::new(self.planes.clone()))
+    }
+
+    /// TLS for the server: its certificate, and client certificates of this authority or of a plane's if a client has one.
     pub fn tls(&self) -> Result<rustls::ServerConfig, PkiError> {
         let tls = |error: rustls::Error| PkiError::Tls(Box::new(error));
-        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
-        // AES-128 first, as Go's servers have it: encrypting is a fifth of what a long list costs.
-        let preferred = rustls::CipherSuite::TLS13_AES_128_GCM_SHA256;
-        provider.cipher_suites.sort_by_key(|suite| suite.suite() != preferred);
-        let provider = Arc::new(provider);
-        let ca = CertificateDer::from_pem_slice(self.ca_pem.as_bytes())
-            .map_err(|error| PkiError::Tls(Box::new(error)))?;
-        let mut roots = RootCertStore::empty();
-        roots.add(ca).map_err(tls)?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
-            .allow_unauthenticated()
-            .build()
-            .map_err(|error| PkiError::Tls(Box::new(error)))?;
+        let provider = self.provider();
+        let verifier = self.client_verifier(&provider)?;
         let shown = ServerCertificates::new(self.issuer.clone(), &self.hosts, &provider)?;
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -120,6 +123,29 @@ impl Pki {
         config.ignore_client_order = true;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
+    }
+
+    pub(crate) fn provider(&self) -> Arc<CryptoProvider> {
+        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+        // AES-128 first, as Go's servers have it: encrypting is a fifth of what a long list costs.
+        let preferred = rustls::CipherSuite::TLS13_AES_128_GCM_SHA256;
+        provider.cipher_suites.sort_by_key(|suite| suite.suite() != preferred);
+        Arc::new(provider)
+    }
+
+    pub(crate) fn client_verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<ClientCertificates>, PkiError> {
+        let ca = CertificateDer::from_pem_slice(self.ca_pem.as_bytes())
+            .map_err(|error| PkiError::Tls(Box::new(error)))?;
+        let mut roots = RootCertStore::empty();
+        roots.add(ca).map_err(|error| PkiError::Tls(Box::new(error)))?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| PkiError::Tls(Box::new(error)))?;
+        Ok(Arc::new(ClientCertificates::new(verifier, self.planes.clone(), provider.clone())))
     }
 
     /// A kubeconfig for the provider: all planes, everything allowed. Its current context is the core plane.

@@ -1,13 +1,16 @@
 //! Subresources that are not a part of their object: actions, streams and our own documents.
 
 use http::{Method, StatusCode};
-use polder_model::{Status, json};
-use polder_registry::Target;
+use polder_model::{Status, Value, json};
 use polder_registry::actions::success;
 use polder_registry::context::WriteOptions;
+use polder_registry::{Answered, ObjectAnswer, Target};
 
 use crate::answer::{self, Answer};
 use crate::handler::Call;
+
+/// How the names of simulated nodes begin.
+const SIMULATED_NODES: &str = "simulated-";
 
 /// Whether a subresource is answered here and not by the registry's ordinary verbs.
 pub(crate) fn is_special(target: &Target) -> bool {
@@ -71,21 +74,35 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
         "token" => {
             let request = call.document(&target).await?.value;
             let options = WriteOptions::from_query(&call.query, "CreateOptions")?;
-            let made = registry.make_token(&call.context, &target, request, options.dry_run).await?;
+            let made = registry.make_token(&call.context, &target, request, &options).await?;
             Ok(answer::value(StatusCode::CREATED, &made, style))
         }
         _ => {
             let whole = Target { subresource: Default::default(), ..target.clone() };
-            registry.get(&call.context, &whole, "").await?;
+            let found = registry.get(&call.context, &whole, "").await?;
             if target.subresource != "log" {
                 registry.admit_connection(&call.context, &target, &call.query).await?;
             }
-            let kind = &target.definition.kind;
-            Err(Status::bad_request(format!(
-                "{} {} has no node behind it: this plane runs no workloads",
-                kind.to_lowercase(),
-                target.name
-            )))
+            Err(Status::bad_request(runs_nowhere(&target, &found)))
         }
+    }
+}
+
+/// Why there is nothing to connect to.
+fn runs_nowhere(target: &Target, found: &ObjectAnswer) -> String {
+    let (kind, name) = (target.definition.kind.to_lowercase(), &target.name);
+    let value = match &found.body {
+        Answered::Made(value) => value.clone(),
+        Answered::Stored(stored) => Value::parse_own(stored.record.body()).unwrap_or_default(),
+    };
+    let node = match kind.as_str() {
+        "node" => name.as_str(),
+        _ => value.str_at(&["spec", "nodeName"]).unwrap_or_default(),
+    };
+    match node.starts_with(SIMULATED_NODES) {
+        true => format!(
+            "{kind} {name} is simulated: nothing is executed, so there is nothing to read or connect to"
+        ),
+        false => format!("{kind} {name} has no node behind it: this plane runs no workloads"),
     }
 }

@@ -44,7 +44,7 @@ async fn main() -> anyhow::Result<()> {
 
 fn open(directory: &Path) -> anyhow::Result<Arc<Store>> {
     let engine = SqliteEngine::open(directory, &Options::default())?;
-    Ok(Store::open(Box::new(engine), StoreOptions::default(), "base", |resource| {
+    Ok(Store::open(Box::new(engine), StoreOptions::default(), "base", |_, resource| {
         let maps = resource(&GroupResource::new("", "configmaps"));
         (0..159).map(|index| (maps, ObjectName::new("ns", format!("base-{index}")), record(index))).collect()
     })?)
@@ -67,7 +67,11 @@ async fn make(directory: &Path, planes: usize) -> anyhow::Result<()> {
         tasks.spawn(async move {
             for index in (worker..planes).step_by(64) {
                 let name = format!("tenant-{index:07}").parse()?;
-                let create = PlaneChange::Create { name, limits: Limits::default() };
+                let create = PlaneChange::Create {
+                    name,
+                    limits: Limits::default(),
+                    profile: polder_store::Profile::default(),
+                };
                 let made = store.commit(Change { plane: Some(create), ..Change::default() }).await?;
                 let plane = made.plane.context("it was made")?;
                 store.commit(put(&plane, maps, index as u64)).await?;
@@ -96,7 +100,11 @@ fn put(plane: &polder_store::Plane, resource: ResourceId, index: u64) -> Change 
 
 /// Forks of a plane of 10,000 objects, changed before each, while somebody else writes.
 async fn forks(store: &Arc<Store>, maps: ResourceId) -> anyhow::Result<()> {
-    let create = PlaneChange::Create { name: "large".parse()?, limits: Limits::default() };
+    let create = PlaneChange::Create {
+        name: "large".parse()?,
+        limits: Limits::default(),
+        profile: polder_store::Profile::default(),
+    };
     let made = store.commit(Change { plane: Some(create), ..Change::default() }).await?;
     let plane = made.plane.context("it was made")?;
     for chunk in 0..20 {

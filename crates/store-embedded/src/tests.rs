@@ -323,7 +323,7 @@ async fn writes_do_not_wait_for_readers() {
     let engine = SqliteEngine::open(directory.path(), &options).unwrap();
     let pool = engine.pool.clone();
     let uncached = StoreOptions { cache_bytes_max: 0, ..StoreOptions::default() };
-    let store = Store::open(Box::new(engine), uncached, "", |_| Vec::new()).unwrap();
+    let store = Store::open(Box::new(engine), uncached, "", |_, _| Vec::new()).unwrap();
     let (plane, resource) =
         (store.plane("core").unwrap().id, store.resource_id(&GroupResource::new("", "x")));
     let key = Key { plane, resource, name: object("a") };

@@ -31,7 +31,7 @@ impl Drop for SmallDisk {
 fn open(directory: &Path) -> std::sync::Arc<Store> {
     let engine = SqliteEngine::open(directory, &Options::default()).expect("the directory is a store");
     let options = StoreOptions { cache_bytes_max: 0, recent_bytes_max: 0, ..StoreOptions::default() };
-    Store::open(Box::new(engine), options, "", |_| Vec::new()).expect("the store opens")
+    Store::open(Box::new(engine), options, "", |_, _| Vec::new()).expect("the store opens")
 }
 
 /// Text that does not compress.

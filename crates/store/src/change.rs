@@ -8,7 +8,7 @@ use polder_model::{PlaneId, PlaneName, SmolStr};
 use crate::engine::EngineError;
 use crate::key::{Key, ObjectName, ResourceId, Revision};
 use crate::object::{Record, StoredObject};
-use crate::plane::Limits;
+use crate::plane::{Limits, Profile};
 
 /// A compare-and-commit: if every expectation holds, everything is written under one revision; else nothing is.
 #[derive(Clone, Debug, Default)]
@@ -68,10 +68,11 @@ pub enum Expect {
 /// A change to a plane or layer as a whole, in the same commit as the objects that describe it.
 #[derive(Clone, Debug)]
 pub enum PlaneChange {
-    /// An empty plane over the shared base layer.
+    /// An empty plane over the shared base layer of its profile.
     Create {
         name: PlaneName,
         limits: Limits,
+        profile: Profile,
     },
     /// A plane that starts as the source is now.
     Fork {

@@ -33,6 +33,7 @@ pub use feed::{Event, Watch, WatchError, WatchScope};
 pub use key::{Key, ObjectName, ResourceId, Revision, SpaceId};
 pub use list::{Filter, ListPage, ListQuery, Remaining};
 pub use object::{Record, StoredObject};
-pub use plane::{Limits, Plane, Usage};
+pub use plane::{Limits, Plane, Profile, Usage};
 pub use read::ReadError;
 pub use store::{Store, StoreOptions};
+pub use turns::{Turn, Turns};

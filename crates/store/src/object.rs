@@ -158,7 +158,15 @@ impl Record {
 
     /// Parses the body and puts the resource version in.
     pub fn to_value(&self, resource_version: u64) -> Result<Value, RecordError> {
-        let mut value = Value::parse(self.body()).map_err(|_| RecordError("bad JSON"))?;
+        let mut value = Value::parse_own(self.body()).map_err(|_| RecordError("bad JSON"))?;
+        value.set_at(&["metadata", "resourceVersion"], resource_version.to_string());
+        Ok(value)
+    }
+
+    /// The same without `metadata.managedFields`, which are half of many objects and nothing to most readers.
+    pub fn to_unmanaged_value(&self, resource_version: u64) -> Result<Value, RecordError> {
+        let parsed = Value::parse_own_except(self.body(), &["metadata", "managedFields"]);
+        let mut value = parsed.map_err(|_| RecordError("bad JSON"))?;
         value.set_at(&["metadata", "resourceVersion"], resource_version.to_string());
         Ok(value)
     }

@@ -18,6 +18,8 @@ pub struct Plane {
     pub floor: Revision,
     pub version_offset: u64,
     pub limits: Limits,
+    /// That of the base it stands on.
+    pub profile: Profile,
     pub usage: Arc<Usage>,
 }
 
@@ -67,6 +69,46 @@ impl Usage {
     }
 }
 
+/// What a plane is for, which decides what it begins with and which kinds it has. It is a property of the base at the bottom of
+/// a stack, so that forks and layers have that of their source, and no plane pays for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Profile {
+    /// A whole cluster.
+    #[default]
+    Cluster,
+    /// A control plane without nodes and workloads.
+    Generic,
+}
+
+impl Profile {
+    pub const ALL: [Profile; 2] = [Profile::Cluster, Profile::Generic];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Profile::Cluster => "cluster",
+            Profile::Generic => "generic",
+        }
+    }
+
+    pub fn of_name(name: &str) -> Option<Profile> {
+        Profile::ALL.into_iter().find(|profile| profile.name() == name)
+    }
+
+    /// How the base of a profile is told from others: by what its digest begins with. The first profile has no mark, since
+    /// there was no other once.
+    pub(crate) fn mark(self) -> &'static str {
+        match self {
+            Profile::Cluster => "",
+            Profile::Generic => "generic:",
+        }
+    }
+
+    /// The profile of planes on a base of this digest.
+    pub(crate) fn of_base(digest: &str) -> Profile {
+        if digest.starts_with(Profile::Generic.mark()) { Profile::Generic } else { Profile::Cluster }
+    }
+}
+
 /// What a plane may use. Zero means unlimited. The store enforces the first two at commit; it keeps the others for
 /// whoever serves the plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,4 +120,67 @@ pub struct Limits {
     pub watches: u64,
     pub requests_in_flight: u64,
     pub requests_per_second: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use polder_model::{GroupResource, json};
+
+    use super::*;
+    use crate::memory::MemoryEngine;
+    use crate::{Change, ForkSource, ObjectName, PlaneChange, Record, Store, StoreOptions};
+
+    fn open(engine: &MemoryEngine) -> Arc<Store> {
+        let digest = "digest";
+        let store = Store::open(Box::new(engine.clone()), StoreOptions::default(), digest, |profile, id| {
+            let record = Record::encode(&json!({"metadata": {"name": "x"}}));
+            let resource = id(&GroupResource::new("", "namespaces"));
+            vec![(resource, ObjectName::cluster(profile.name()), record)]
+        });
+        store.unwrap()
+    }
+
+    /// The one object of its base.
+    async fn begins_with(store: &Store, plane: &Arc<Plane>) -> String {
+        let resource = store.resource_id(&GroupResource::new("", "namespaces"));
+        let page = store.list(plane, crate::ListQuery::all(resource)).await.unwrap();
+        page.objects.iter().map(|object| object.name.name.to_string()).collect()
+    }
+
+    #[tokio::test]
+    async fn profiles_come_with_bases() {
+        let engine = MemoryEngine::default();
+        let store = open(&engine);
+        let limits = Limits::default();
+        let change = async |plane: PlaneChange| {
+            store.commit(Change { plane: Some(plane), ..Change::default() }).await.unwrap()
+        };
+        let name = |name: &str| name.parse().unwrap();
+        for profile in Profile::ALL {
+            change(PlaneChange::Create { name: name(profile.name()), limits, profile }).await;
+        }
+        let generic = store.plane("generic").unwrap().id;
+        let source = ForkSource::Plane(generic);
+        change(PlaneChange::Fork { name: name("fork"), source, limits }).await;
+        change(PlaneChange::Seal { layer: "golden".into(), plane: generic }).await;
+        let source = ForkSource::Layer("golden".into());
+        change(PlaneChange::Fork { name: name("layered"), source, limits }).await;
+        change(PlaneChange::SetLimits { plane: generic, limits: Limits { objects: 7, ..limits } }).await;
+        let check = async |store: &Store| {
+            for (name, profile) in [
+                ("core", Profile::Cluster),
+                ("cluster", Profile::Cluster),
+                ("generic", Profile::Generic),
+                ("fork", Profile::Generic),
+                ("layered", Profile::Generic),
+            ] {
+                let plane = store.plane(name).unwrap();
+                assert_eq!(plane.profile, profile, "{name}");
+                assert_eq!(begins_with(store, &plane).await, profile.name(), "{name}");
+            }
+        };
+        check(&store).await;
+        store.close();
+        check(&open(&engine)).await;
+    }
 }

@@ -16,7 +16,7 @@ use crate::feed::{Watch, WatchError, WatchScope};
 use crate::key::{ObjectName, ResourceId, Revision};
 use crate::list::{ListPage, ListQuery, page_from_snapshot};
 use crate::object::{Record, StoredObject};
-use crate::plane::Plane;
+use crate::plane::{Plane, Profile};
 use crate::read::{ReadError, run_blocking};
 use crate::shared::Shared;
 
@@ -55,20 +55,20 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a store on an engine, makes the base layer if its digest is new, and the core plane if it is missing.
+    /// Opens a store on an engine, makes base layers if their digest is new, and the core plane if it is missing.
     ///
-    /// `base` are the objects every new plane starts with; `digest` is their content address. With an empty digest
-    /// there are none, and `base` is not asked.
+    /// `base` are the objects every new plane of a profile starts with; `digest` is the content address of all of them. With an
+    /// empty digest there are none, and `base` is not asked.
     pub fn open(
         mut engine: Box<dyn Engine>,
         options: StoreOptions,
         digest: &str,
-        base: impl FnOnce(&dyn Fn(&GroupResource) -> ResourceId) -> Vec<(ResourceId, ObjectName, Record)>,
+        base: impl Fn(Profile, &dyn Fn(&GroupResource) -> ResourceId) -> Vec<(ResourceId, ObjectName, Record)>,
     ) -> Result<Arc<Store>, EngineError> {
         let recovered = engine.recover()?;
         let shared = Arc::new(Shared::new(engine.reader(), &options, &recovered)?);
         let mut committer = Committer::new(engine, shared.clone(), &options, recovered)?;
-        committer.ensure_base(digest, || base(&|name| shared.resource_id(name)))?;
+        committer.ensure_bases(digest, |profile| base(profile, &|name| shared.resource_id(name)))?;
 
         let (jobs, queue) = mpsc::channel(options.queue_len_max);
         let ticks = jobs.downgrade();

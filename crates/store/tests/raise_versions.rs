@@ -7,12 +7,12 @@ use std::sync::Arc;
 use polder_model::{GroupResource, json};
 use polder_store::memory::MemoryEngine;
 use polder_store::{
-    Change, Expect, Key, Limits, ListQuery, ObjectName, Plane, PlaneChange, ReadError, Record, Store,
-    StoreOptions, WatchError, WatchScope,
+    Change, Expect, Key, Limits, ListQuery, ObjectName, Plane, PlaneChange, Profile, ReadError, Record,
+    Store, StoreOptions, WatchError, WatchScope,
 };
 
 fn open(engine: &MemoryEngine) -> Arc<Store> {
-    let base = |id: &dyn Fn(&GroupResource) -> polder_store::ResourceId| {
+    let base = |_: Profile, id: &dyn Fn(&GroupResource) -> polder_store::ResourceId| {
         let record = Record::encode(&json!({"metadata": {"name": "default"}}));
         vec![(id(&GroupResource::new("", "namespaces")), ObjectName::cluster("default"), record)]
     };
@@ -21,7 +21,10 @@ fn open(engine: &MemoryEngine) -> Arc<Store> {
 
 async fn plane_create(store: &Store) -> Arc<Plane> {
     let (name, limits) = ("moved".parse().unwrap(), Limits::default());
-    let change = Change { plane: Some(PlaneChange::Create { name, limits }), ..Change::default() };
+    let change = Change {
+        plane: Some(PlaneChange::Create { name, limits, profile: Profile::default() }),
+        ..Change::default()
+    };
     store.commit(change).await.unwrap().plane.unwrap()
 }
 

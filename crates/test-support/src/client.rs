@@ -88,6 +88,14 @@ impl Client {
         Ok(Client { tls: Arc::new(builder(&self.roots)?.with_no_client_auth()), ..self.clone() })
     }
 
+    /// Somebody with a certificate and its key, in PEM.
+    pub fn with_certificate(&self, certificate: &str, key: &str) -> anyhow::Result<Client> {
+        let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
+        let tls = builder(&self.roots)?.with_client_auth_cert(vec![certificate], key)?;
+        Ok(Client { tls: Arc::new(tls), ..self.clone() })
+    }
+
     /// Somebody with a bearer token and no certificate.
     pub fn with_token(&self, token: &str) -> anyhow::Result<Client> {
         Ok(self.anonymous()?.with_header("Authorization", &format!("Bearer {token}")))

@@ -72,7 +72,8 @@ impl TestServer {
                 let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
                 registry.tasks.spawn(registry.clone().run_chores());
                 let client = Arc::new(LocalClient::new(registry.clone()));
-                let controllers = polder_controllers::Options { root_ca: site.ca };
+                let authority = Some(pki.plane_authority());
+                let controllers = polder_controllers::Options { root_ca: site.ca, authority };
                 let runner = Arc::new(Runner::new(client, polder_controllers::all(&controllers)));
                 let controllers = registry.tasks.spawn(runner.run(registry.tasks.clone(), stopped.clone()));
                 let domains = vec![SmolStr::new_static("localhost")];
@@ -140,9 +141,10 @@ pub fn plane(admin: &Client, name: &str) -> Client {
 fn memory_store(site: &bootstrap::Site) -> anyhow::Result<Arc<Store>> {
     let created = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let engine = Box::new(MemoryEngine::default());
-    let store = Store::open(engine, StoreOptions::default(), &bootstrap::digest(site), |resource_id| {
-        bootstrap::records(&created, site, resource_id)
-    });
+    let store =
+        Store::open(engine, StoreOptions::default(), &bootstrap::digest(site), |profile, resource_id| {
+            bootstrap::records(profile, &created, site, resource_id)
+        });
     Ok(store?)
 }
 

@@ -10,8 +10,9 @@ use polder_client::{Delete, InPlane, Next, Query, ResourceFacts};
 use polder_model::{GroupResource, GroupVersionResource, SmolStr, Status, Value, json};
 
 use super::index::{ObjectRef, owners};
-use super::plan::{self, Action, FOREGROUND, ORPHAN, Owner, finalizers_without, has_finalizer, is_deleted};
+use super::plan::{self, Action, FOREGROUND, ORPHAN, Owner, finalizers_without};
 use super::{GarbageCollector, Task, Tended};
+use crate::meta::{has_finalizer, is_deleting};
 
 /// Objects looked at in one turn, and at a time.
 const TURN_LEN_MAX: usize = 512;
@@ -41,7 +42,7 @@ impl GarbageCollector {
                 let resource = facts.name.group_resource();
                 let owner = ObjectRef { resource, namespace, name };
                 let found = turn.get(&owner).await?;
-                match found.is_some_and(|found| is_deleted(&found) && has_finalizer(&found, FOREGROUND)) {
+                match found.is_some_and(|found| is_deleting(&found) && has_finalizer(&found, FOREGROUND)) {
                     true => turn.look_at(&owner).await,
                     false => Ok(Next::Done),
                 }
@@ -119,7 +120,7 @@ impl Turn<'_> {
                 let object = ObjectRef { resource, namespace, name };
                 let version = text("resourceVersion").parse().unwrap_or_default();
                 self.tended.index.lock().put(&object, version, owners(&value));
-                if is_deleted(&value) && [FOREGROUND, ORPHAN].iter().any(|own| has_finalizer(&value, own)) {
+                if is_deleting(&value) && [FOREGROUND, ORPHAN].iter().any(|own| has_finalizer(&value, own)) {
                     self.tended.unseen.lock().push(object);
                 }
             }
@@ -144,10 +145,10 @@ impl Turn<'_> {
 
     async fn look_at(&self, object: &ObjectRef) -> Result<Next, Status> {
         let Some(value) = self.get(object).await? else { return Ok(Next::Done) };
-        if is_deleted(&value) && has_finalizer(&value, ORPHAN) {
+        if is_deleting(&value) && has_finalizer(&value, ORPHAN) {
             return self.leave_orphans(object, &value).await;
         }
-        if is_deleted(&value) && has_finalizer(&value, FOREGROUND) {
+        if is_deleting(&value) && has_finalizer(&value, FOREGROUND) {
             return self.await_dependents(object, &value).await;
         }
         let mut found = Vec::new();
@@ -202,7 +203,7 @@ impl Turn<'_> {
         let found = self.get(&ObjectRef { resource, namespace: namespace.clone(), name }).await?;
         let owner = match found.filter(|found| found.str_at(&["metadata", "uid"]) == Some(uid)) {
             None => Owner::Gone,
-            Some(found) if is_deleted(&found) && has_finalizer(&found, FOREGROUND) => Owner::Waiting,
+            Some(found) if is_deleting(&found) && has_finalizer(&found, FOREGROUND) => Owner::Waiting,
             Some(_) => Owner::Solid,
         };
         // An owner in a namespace is one thing to objects there and another to those elsewhere, who only guess its UID.
@@ -229,7 +230,7 @@ impl Turn<'_> {
             // Not through `look_at_all`: that an owner waits is no reason to forget who it waits for.
             let looks = some.iter().map(|dependent| async move {
                 match self.get(dependent).await? {
-                    Some(found) if !is_deleted(&found) => Box::pin(self.look_at(dependent)).await.map(|_| 1),
+                    Some(found) if !is_deleting(&found) => Box::pin(self.look_at(dependent)).await.map(|_| 1),
                     _ => Ok(0),
                 }
             });
@@ -274,7 +275,7 @@ impl Turn<'_> {
         let dependents = self.tended.index.lock().dependents(uid, TURN_LEN_MAX);
         for dependent in dependents {
             let found = self.get(&dependent).await?;
-            if found.is_none_or(|found| !is_deleted(&found) || !has_finalizer(&found, FOREGROUND)) {
+            if found.is_none_or(|found| !is_deleting(&found) || !has_finalizer(&found, FOREGROUND)) {
                 continue;
             }
             let mut references = super::references(value).to_vec();

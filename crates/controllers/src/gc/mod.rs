@@ -22,7 +22,8 @@ use polder_model::{GroupResource, PlaneId, SmolStr, Value, format_smolstr};
 use tokio::sync::OnceCell;
 
 use self::index::{Index, ObjectRef, owners};
-use self::plan::{FOREGROUND, ORPHAN, has_finalizer, is_deleted};
+use self::plan::{FOREGROUND, ORPHAN};
+use crate::meta::{has_finalizer, is_deleting};
 
 /// Planes, and objects with owners in all of them, that are remembered. The one looked at longest ago is forgotten first.
 const PLANES_MAX: usize = 4_096;
@@ -120,7 +121,7 @@ impl Controller for GarbageCollector {
             let tied = owned(&change.new)
                 .is_some_and(|new| old.is_none_or(|old| references(old) != references(new)));
             let held = new.may_contain("deletionTimestamp")
-                && is_deleted(new.value())
+                && is_deleting(new.value())
                 && [FOREGROUND, ORPHAN].iter().any(|finalizer| has_finalizer(new.value(), finalizer));
             if tied || held {
                 wake(Task::Object(object.clone()).key());

@@ -3,6 +3,8 @@
 use polder_client::Propagation;
 use polder_model::{SmolStr, Value};
 
+use crate::meta::{has_finalizer, is_deleting};
+
 pub(super) const ORPHAN: &str = "orphan";
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
 
@@ -30,7 +32,7 @@ pub(super) enum Action {
 /// What to do with an object that has these owners. `has_dependents` says whether others depend on it.
 pub(super) fn plan(object: &Value, owners: &[(SmolStr, Owner)], has_dependents: bool) -> Action {
     let is = |wanted: Owner| owners.iter().any(|(_, owner)| *owner == wanted);
-    if owners.is_empty() || is(Owner::Unclear) || is_deleted(object) {
+    if owners.is_empty() || is(Owner::Unclear) || is_deleting(object) {
         return Action::Nothing;
     }
     if is(Owner::Solid) {
@@ -47,14 +49,6 @@ pub(super) fn plan(object: &Value, owners: &[(SmolStr, Owner)], has_dependents: 
         () if has_finalizer(object, FOREGROUND) => Propagation::Foreground,
         () => Propagation::Background,
     })
-}
-
-pub(super) fn is_deleted(object: &Value) -> bool {
-    object.at(&["metadata", "deletionTimestamp"]).is_some()
-}
-
-pub(super) fn has_finalizer(object: &Value, finalizer: &str) -> bool {
-    object.array_at(&["metadata", "finalizers"]).iter().any(|own| own.as_str() == Some(finalizer))
 }
 
 /// An object's finalizers without one.

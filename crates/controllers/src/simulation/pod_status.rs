@@ -3,6 +3,7 @@
 use polder_model::{Object, SmolStr, Value, format_smolstr, json};
 
 use super::image::is_known;
+use crate::meta;
 
 /// The fields of a pod whose containers all came up, or wait for images that are not there.
 pub(super) fn running(pod: &Value, node_address: &str, pod_address: &str, now: &str) -> Value {
@@ -133,28 +134,14 @@ pub(super) fn stopped(pod: &Value, now: &str) -> Value {
 }
 
 fn set_condition(status: &mut Value, kind: &str, is: bool, reason: &str, pod: &Value, now: &str) {
-    let mut condition = json!({
-        "type": kind, "status": (if is { "True" } else { "False" }), "lastTransitionTime": now,
-    });
+    let mut condition = json!({"type": kind, "status": (if is { "True" } else { "False" })});
     if !reason.is_empty() {
         condition.set_at(&["reason"], reason);
     }
     if let Some(generation) = pod.i64_at(&["metadata", "generation"]) {
         condition.set_at(&["observedGeneration"], generation);
     }
-    let mut conditions = status.array_at(&["conditions"]).to_vec();
-    match conditions.iter_mut().find(|own| own.str_at(&["type"]) == Some(kind)) {
-        Some(own) => {
-            if own.str_at(&["status"]) == condition.str_at(&["status"])
-                && let Some(since) = own.get("lastTransitionTime").cloned()
-            {
-                condition.set_at(&["lastTransitionTime"], since);
-            }
-            *own = condition;
-        }
-        None => conditions.push(condition),
-    }
-    status.set_at(&["conditions"], conditions);
+    meta::put_condition(status, &["conditions"], condition, now);
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use polder_model::Value;
 
-use super::meta::time;
+use crate::meta::time;
 
 /// A condition to be set.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,15 +1,13 @@
-//! What controllers of pods share: reading objects, owning them, making and deleting many, hashes, conditions.
+//! What controllers of pods share: owning them, backing off, hashes, conditions, revisions.
 //!
-//! Nothing here decides anything about one kind. Everything but [`batch`], [`claim`], [`events`] and [`revision`] is pure.
+//! Nothing here decides anything about one kind. Everything but [`claim`], [`events`] and [`revision`] is pure.
 
 pub(crate) mod backoff;
-pub(crate) mod batch;
 pub(crate) mod claim;
 pub(crate) mod condition;
 pub(crate) mod events;
 pub(crate) mod hash;
 pub(crate) mod kind;
-pub(crate) mod meta;
 pub(crate) mod percent;
 pub(crate) mod placement;
 pub(crate) mod pod;
@@ -20,8 +18,9 @@ use std::time::Duration;
 use polder_client::{Change, Next, Wake};
 use polder_model::Status;
 
+pub(crate) use crate::batch;
+pub(crate) use crate::meta::{self, Meta};
 pub(crate) use kind::Kind;
-pub(crate) use meta::Meta;
 
 /// Wakes those of a kind who control an object or did before a change.
 pub(crate) fn wake_owners(change: &Change, kind: &Kind, wake: Wake<'_>) {

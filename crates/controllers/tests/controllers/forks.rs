@@ -36,7 +36,7 @@ fn make(server: &TestServer, name: &str, spec: &Value) {
 }
 
 fn has_pod(plane: &Client) -> bool {
-    !plane.get(PODS).expect(200).json()["items"].as_array().unwrap().is_empty()
+    plane.get(PODS).expect(200).json()["items"].as_array().is_some_and(|items| !items.is_empty())
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Controllers in a whole server on a memory store, seen as their users see them: over HTTP. Every wait is bounded, and
 //! ends as soon as what is waited for is there.
 
+mod autoscaling;
+mod certificates;
 mod claims;
 mod endpoints;
 mod forks;
@@ -8,6 +10,8 @@ mod gc;
 mod namespaces;
 mod nodes;
 mod policies;
+mod profiles;
+mod service_ranges;
 mod simulation;
 mod volumes;
 mod workloads;

@@ -101,14 +101,18 @@ impl Serve {
             authenticators: Arc::new(Authenticators { tokens, accounts: Some(pki.account_tokens()?) }),
         };
         let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
-        let networks: Result<Vec<Network>, _> =
-            configuration.webhook_networks.iter().map(|one| one.parse()).collect();
-        let egress = Egress { allowed: networks.context("webhookNetworks")? };
+        let networks =
+            |all: &[String]| -> Result<Vec<Network>, _> { all.iter().map(|one| one.parse()).collect() };
+        let egress = Egress {
+            allowed: networks(&configuration.webhook_networks).context("webhookNetworks")?,
+            denied: networks(&configuration.webhook_denied_networks).context("webhookDeniedNetworks")?,
+        };
         registry.set_webhook_client(Arc::new(Webhooks::new(egress)));
         registry.tasks.spawn(registry.clone().run_chores());
         let stop = CancellationToken::new();
         let client = Arc::new(LocalClient::new(registry.clone()));
-        let controllers = polder_controllers::Options { root_ca: site.ca };
+        let authority = Some(pki.plane_authority());
+        let controllers = polder_controllers::Options { root_ca: site.ca, authority };
         let runner = Arc::new(Runner::new(client, polder_controllers::all(&controllers)));
         let running_controllers = runner.run(registry.tasks.clone(), stop.clone());
         let controllers = registry.tasks.spawn_on(running_controllers, beside);
@@ -163,9 +167,10 @@ impl Serve {
             options.history = Duration::from_secs(seconds);
         }
         let created = jiff::Timestamp::from_second(now())?.to_string();
-        let store = Store::open(Box::new(engine), options, &bootstrap::digest(site), |resource_id| {
-            bootstrap::records(&created, site, resource_id)
-        });
+        let store =
+            Store::open(Box::new(engine), options, &bootstrap::digest(site), |profile, resource_id| {
+                bootstrap::records(profile, &created, site, resource_id)
+            });
         store.with_context(|| format!("cannot open the store in {}", self.data_dir.display()))
     }
 }

@@ -17,6 +17,7 @@ mod lifecycle;
 mod limits;
 mod list;
 mod objects;
+mod operator;
 mod planes;
 mod process;
 mod python;

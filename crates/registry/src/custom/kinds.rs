@@ -273,7 +273,7 @@ impl Customs {
             hash.update([0]);
             let known = self.versions.lock().get(&key);
             let crd = known.unwrap_or_else(|| {
-                let value = Value::parse(object.record.body()).unwrap_or_default();
+                let value = Value::parse_own(object.record.body()).unwrap_or_default();
                 let crd = self.read(store, &value, object.revision);
                 self.versions.lock().insert(key, crd, VERSION_BYTES)
             });
@@ -298,7 +298,7 @@ impl Registry {
         let epoch = self.customs.epoch(plane.id).load(Ordering::Acquire);
         let query = ListQuery::all(self.crds);
         let page = self.store.list(plane, query).await.map_err(|error| read_failed(plane, error))?;
-        let base = self.base(plane.id).clone();
+        let base = self.base(plane).clone();
         let catalog = if page.objects.is_empty() {
             base
         } else {
@@ -309,11 +309,6 @@ impl Registry {
         };
         self.customs.keep(plane.id, &catalog, page.revision, epoch);
         Ok(catalog)
-    }
-
-    /// What a plane serves without any CRD.
-    pub(crate) fn base(&self, plane: PlaneId) -> &Arc<Catalog> {
-        if plane == PlaneId::CORE { &self.core } else { &self.builtin }
     }
 }
 

@@ -130,7 +130,9 @@ pub(crate) async fn prepare(
     let checked = check(registry, crd, old).await?;
     refuse(&checked.problems)?;
     let resource = resource(crd);
-    if old.is_none() && registry.base(context.plane.id).is_base(&resource) {
+    // Built in for some planes, taken in all.
+    let is_base = registry.builtin.is_base(&resource) || registry.base(&context.plane).is_base(&resource);
+    if old.is_none() && is_base {
         let why = "this resource is built in: a CustomResourceDefinition cannot take its name";
         return Err(Status::forbidden(&target.definition.group_resource(), &target.name, why));
     }
@@ -221,7 +223,7 @@ pub(crate) async fn guard(
     target: &Target,
 ) -> Result<Option<(Key, Expect)>, Status> {
     let name = target.definition.group_resource();
-    if !target.definition.is_custom() || registry.base(context.plane.id).is_base(&name) {
+    if !target.definition.is_custom() || registry.base(&context.plane).is_base(&name) {
         return Ok(None);
     }
     let mut catalog = registry.catalog(&context.plane).await?;
@@ -279,7 +281,8 @@ pub(crate) fn committed(
         return;
     }
     let (plane, customs) = (context.plane.id, &registry.customs);
-    let Some(name) = resource_of(&target.name).filter(|name| !registry.base(plane).is_base(name)) else {
+    let base = registry.base(&context.plane);
+    let Some(name) = resource_of(&target.name).filter(|name| !base.is_base(name)) else {
         return;
     };
     let crd = value.map(|value| customs.read(&registry.store, value, revision));

@@ -12,7 +12,7 @@ use crate::decode::{Document, Duplicates};
 
 fn registry() -> Registry {
     let store =
-        Store::open(Box::new(MemoryEngine::default()), StoreOptions::default(), "none", |_| Vec::new());
+        Store::open(Box::new(MemoryEngine::default()), StoreOptions::default(), "none", |_, _| Vec::new());
     let options = RegistryOptions {
         base_url: "https://x".into(),
         default_limits: Limits::default(),

@@ -1,10 +1,11 @@
 //! Planes: the control planes of tenants, as objects of the core plane.
 //!
 //! `spec.forkFrom` is the name of a plane, or `layer/` and the name of a Layer. It says where a plane began and never
-//! changes afterwards.
+//! changes afterwards. `spec.profile` says what a new plane is for; a fork has that of its source.
 
 use polder_model::names::dns_label_problem;
 use polder_model::{FieldError, FieldPath, PlaneName, Value};
+use polder_store::Profile;
 
 use super::checks::{Errors, immutable, some, text};
 use super::own_kinds::{self, parse_schema, validate_display_name};
@@ -72,6 +73,9 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
             errors.push(FieldError::invalid(path.member("forkFrom"), fork_from, NO_COPY_OF_CORE));
         }
     }
+    if let Some(profile) = some(spec, "profile").and_then(Value::as_str) {
+        validate_profile(spec, profile, &path, errors);
+    }
     let limits_path = path.member("limits");
     for key in LIMITS {
         if let Some(number) = spec.i64_at(&["limits", key]).filter(|number| *number < 0) {
@@ -80,13 +84,29 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
         }
     }
     match old {
-        Some(old) => immutable(spec, old.get("spec").unwrap_or(&empty), "forkFrom", &path, errors),
+        Some(old) => {
+            for key in ["forkFrom", "profile"] {
+                immutable(spec, old.get("spec").unwrap_or(&empty), key, &path, errors);
+            }
+        }
         None => {
             let name = new.str_at(&["metadata", "name"]).unwrap_or_default();
             if text(spec, "forkFrom") == name && !name.is_empty() {
                 errors.push(FieldError::invalid(path.member("forkFrom"), name, "must be another plane"));
             }
         }
+    }
+}
+
+fn validate_profile(spec: &Value, profile: &str, path: &FieldPath<'_>, errors: &mut Errors) {
+    if !text(spec, "forkFrom").is_empty() {
+        let why = "a fork has the profile of its source: leave it out";
+        errors.push(FieldError::invalid(path.member("profile"), profile, why));
+    }
+    let nodes = spec.i64_at(&["simulatedNodes"]).unwrap_or_default();
+    if profile == Profile::Generic.name() && nodes > 0 {
+        let why = "a plane of profile generic has no nodes";
+        errors.push(FieldError::invalid(path.member("simulatedNodes"), nodes, why));
     }
 }
 
@@ -99,6 +119,7 @@ pub(super) fn schema() -> Value {
             "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
             "spec": {"type": "object", "description": "Where the plane begins, what it is called and what it may use.", "properties": {
                 "forkFrom": {"type": "string", "description": "Where the plane begins: the name of a plane, or layer/ and the name of a Layer. Empty: a new plane. Cannot be changed."},
+                "profile": {"type": "string", "enum": ["cluster", "generic"], "description": "What a new plane is for: cluster, the default, has every kind; generic has no pods, nodes, workloads, networking or storage. Cannot be changed. A fork has that of its source."},
                 "displayName": {"type": "string", "maxLength": 256, "description": "What people call the plane."},
                 "simulatedNodes": {"type": "integer", "format": "int64", "minimum": 0, "maximum": 1000, "description": "How many simulated nodes the plane has: pods are scheduled to them and run there as far as the API can tell, for development and tests. Nothing is executed."},
                 "limits": {"type": "object", "description": "What the plane may use; a limit that is missing or zero is the server's default.", "properties": {
@@ -114,6 +135,7 @@ pub(super) fn schema() -> Value {
                 "phase": {"type": "string", "description": "Pending, Ready or Deleting."},
                 "conditions": CONDITIONS,
                 "number": {"type": "integer", "format": "int64", "description": "The plane's own number, never given to another; a credential is confined to a plane by it."},
+                "profile": {"type": "string", "description": "What the plane is for: cluster or generic."},
                 "url": {"type": "string", "description": "Where the plane is served."},
                 "objectCount": {"type": "integer", "format": "int64", "description": "How many objects it holds."},
                 "storedBytes": {"type": "integer", "format": "int64", "description": "How many bytes its own objects take."},
@@ -160,6 +182,22 @@ mod tests {
                 ),
             ],
         );
+        check(
+            &PLANE,
+            &[
+                (r#"{"metadata":{"name":"p"},"spec":{"profile":"generic"}}"#, &[]),
+                (
+                    r#"{"metadata":{"name":"p"},"spec":{"profile":"generic","forkFrom":"a"}}"#,
+                    &[
+                        r#"spec.profile: Invalid value: "generic": a fork has the profile of its source: leave it out"#,
+                    ],
+                ),
+                (
+                    r#"{"metadata":{"name":"p"},"spec":{"profile":"generic","simulatedNodes":1}}"#,
+                    &["spec.simulatedNodes: Invalid value: 1: a plane of profile generic has no nodes"],
+                ),
+            ],
+        );
         for bad in ["layer/", "layers/x", "A", "layer/a/b", "a.b"] {
             let plane = format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"forkFrom":"{bad}"}}}}"#);
             let errors = errors(&PLANE, &plane, None);
@@ -177,6 +215,11 @@ mod tests {
                     r#"{"spec":{"forkFrom":"a"}}"#,
                     r#"{"spec":{"forkFrom":"b"}}"#,
                     &[r#"spec.forkFrom: Invalid value: "b": field is immutable"#],
+                ),
+                (
+                    r#"{"spec":{"profile":"generic"}}"#,
+                    r#"{"spec":{}}"#,
+                    &["spec.profile: Invalid value: null: field is immutable"],
                 ),
                 (
                     r#"{"spec":{}}"#,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use polder_model::{PlaneId, Status, Value, json};
-use polder_store::{ListPage, ListQuery, ObjectName, Plane, ResourceId, Revision, StoredObject};
+use polder_store::{ListPage, ListQuery, ObjectName, Plane, Profile, ResourceId, Revision, StoredObject};
 use sha2::{Digest as _, Sha256};
 
 use crate::context::RequestContext;
@@ -60,10 +60,15 @@ impl Registry {
             return Err(Status::forbidden(&planes, &target.name, "the core plane cannot be exported"));
         }
         let at = self.store.current();
+        let mut spec = described.get("spec").cloned().unwrap_or_else(|| json!({}));
+        // That of a fork is not in its own spec.
+        if plane.profile != Profile::default() {
+            spec.set_at(&["profile"], plane.profile.name());
+        }
         let header = json!({
             "kind": HEADER_KIND, "apiVersion": API_VERSION, "formatVersion": FORMAT_VERSION,
             "plane": (target.name.clone()), "resourceVersion": (plane.resource_version(at).to_string()),
-            "spec": (described.get("spec").cloned().unwrap_or_else(|| json!({}))),
+            "spec": spec,
         });
         let mut export = Export {
             registry: self.clone(),
@@ -144,7 +149,7 @@ impl Export {
         loop {
             let page = read_page(registry, &self.plane, registry.crds, after, self.at).await?;
             for stored in &page.objects {
-                let crd = Value::parse(stored.record.body()).unwrap_or_default();
+                let crd = Value::parse_own(stored.record.body()).unwrap_or_default();
                 customs.extend(custom::served_definition(registry, &crd));
             }
             after = page.objects.last().map(|object| object.name.clone());
@@ -153,7 +158,7 @@ impl Export {
             }
         }
         let mut seen: HashSet<ResourceId> = HashSet::new();
-        let builtin = registry.builtin.definitions();
+        let builtin = registry.base(&self.plane).definitions();
         let all = builtin.chain(customs.iter()).filter(|definition| seen.insert(definition.resource_id));
         let mut collections: Vec<Collection> = all
             .map(|definition| Collection {

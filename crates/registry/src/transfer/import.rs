@@ -85,7 +85,7 @@ impl Registry {
         if !self.importing.lock().insert(plane.id) {
             return Err(not_fresh("another import into this plane is under way"));
         }
-        let kinds = self.builtin.definitions();
+        let kinds = self.base(&plane).definitions();
         let mut import = Import {
             registry: self.clone(),
             context,
@@ -118,7 +118,7 @@ impl Registry {
         plane: &Arc<Plane>,
     ) -> Result<HashMap<(ResourceId, ObjectName), Revision>, Status> {
         let mut found = HashMap::new();
-        for definition in self.builtin.definitions() {
+        for definition in self.base(plane).definitions() {
             let resource = definition.resource_id;
             let page = self
                 .store
@@ -391,8 +391,9 @@ impl Import {
         committed.map_err(|error| self.commit_failed(error))?;
         if std::mem::take(&mut self.chunk_defines) {
             self.registry.customs.forget(self.inside.plane.id);
-            self.registry.rulebooks.forget(self.inside.plane.id);
         }
+        self.registry.rulebooks.forget(self.inside.plane.id);
+        self.registry.flows.forget(self.inside.plane.id);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use polder_auth::UserInfo;
 use polder_auth::authz::Chain;
 use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value, json};
 use polder_store::memory::MemoryEngine;
-use polder_store::{Limits, ObjectName, Record, Store, StoreOptions};
+use polder_store::{Limits, ObjectName, Profile, Record, Store, StoreOptions};
 use sha2::{Digest as _, Sha256};
 
 use crate::context::{RequestContext, WriteOptions};
@@ -19,7 +19,7 @@ use crate::{Registry, RegistryOptions};
 /// `offset` makes the bootstrap objects of two servers differ, as they do in life.
 fn registry(offset: i64) -> Arc<Registry> {
     let engine = Box::new(MemoryEngine::default());
-    let base = |id: &dyn Fn(&GroupResource) -> polder_store::ResourceId| {
+    let base = |_: Profile, id: &dyn Fn(&GroupResource) -> polder_store::ResourceId| {
         let namespace = |name: &str| {
             let value = json!({
                 "metadata": {"name": name, "uid": (format!("{name}-{offset}")),

@@ -39,8 +39,8 @@ impl World {
             engine,
             StoreOptions::default(),
             &bootstrap::digest(&bootstrap::Site::default()),
-            |resource_id| {
-                bootstrap::records("2026-01-01T00:00:00Z", &bootstrap::Site::default(), resource_id)
+            |profile, resource_id| {
+                bootstrap::records(profile, "2026-01-01T00:00:00Z", &bootstrap::Site::default(), resource_id)
             },
         );
         let options = RegistryOptions {

@@ -95,7 +95,7 @@ impl Committer {
         let Space { row, children, .. } = self.space(group, id);
         let pinned = row.state != SpaceState::Sealed
             || !row.layer.is_empty()
-            || Some(id) == self.base
+            || self.bases.values().any(|base| *base == id)
             || self.merging.holds(id);
         if children == 0 && !pinned {
             self.drop_space(group, id);

@@ -91,7 +91,8 @@ pub(crate) struct Committer {
     spaces: HashMap<SpaceId, Space>,
     layers: HashMap<SmolStr, SpaceId>,
     /// The layer every new plane stands on.
-    base: Option<SpaceId>,
+    /// What planes are made on.
+    bases: hashbrown::HashMap<crate::plane::Profile, SpaceId>,
     current: Revision,
     dropping: VecDeque<SpaceId>,
     history: History,

@@ -98,7 +98,7 @@ impl Committer {
     /// The spaces that the plane of this change will stand on.
     fn stack_below_new(&self, group: &Group, change: &Change) -> Result<Vec<SpaceId>, CommitError> {
         let mut next = match &change.plane {
-            Some(PlaneChange::Create { .. }) => self.base,
+            Some(PlaneChange::Create { profile, .. }) => self.bases.get(profile).copied(),
             Some(PlaneChange::Fork { source: ForkSource::Plane(source), .. }) => {
                 let source = self.plane(group, *source).ok_or(CommitError::NoPlane)?;
                 return Ok(source.stack.to_vec());

@@ -10,7 +10,7 @@ use super::layers::space_id;
 use crate::change::{CommitError, ForkSource, PlaneChange};
 use crate::engine::{PlaneWrite, SpaceRow, SpaceState};
 use crate::key::{Revision, SpaceId};
-use crate::plane::{Limits, Plane, Usage};
+use crate::plane::{Limits, Plane, Profile, Usage};
 
 impl Committer {
     pub(super) fn plan_plane(
@@ -20,9 +20,9 @@ impl Committer {
         revision: Revision,
     ) -> Result<Option<Arc<Plane>>, CommitError> {
         match change {
-            PlaneChange::Create { name, limits } => {
+            PlaneChange::Create { name, limits, profile } => {
                 self.check_name_free(group, name)?;
-                let (id, parent) = (PlaneId(revision.0), self.base);
+                let (id, parent) = (PlaneId(revision.0), self.bases.get(profile).copied());
                 Ok(Some(self.add_plane(group, id, name.clone(), parent, *limits, 0, revision)))
             }
             PlaneChange::Fork { name, source, limits } => {
@@ -137,7 +137,10 @@ impl Committer {
             },
         );
         let usage = Arc::new(Usage::default());
-        let plane = Arc::new(Plane { id, name, stack: stack.into(), floor, version_offset, limits, usage });
+        let bottom = stack.last().map(|bottom| self.space(group, *bottom).row);
+        let profile = bottom.map_or(Profile::default(), |bottom| Profile::of_base(&bottom.digest));
+        let stack = stack.into();
+        let plane = Arc::new(Plane { id, name, stack, floor, version_offset, limits, profile, usage });
         group.usage.insert(id, (objects, bytes));
         group.plane_names.insert(plane.name.as_str().into(), Some(id));
         group.put_plane(plane.clone());
@@ -153,6 +156,7 @@ pub(super) fn replaced(plane: &Plane, stack: Box<[SpaceId]>, limits: Limits) -> 
         floor: plane.floor,
         version_offset: plane.version_offset,
         limits,
+        profile: plane.profile,
         usage: plane.usage.clone(),
     })
 }

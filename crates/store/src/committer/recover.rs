@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use hashbrown::HashMap;
-use polder_model::{PlaneId, PlaneName, SmolStr};
+use polder_model::{PlaneId, PlaneName, SmolStr, format_smolstr};
 
 use super::chores::History;
 use super::group::{Group, Space};
@@ -17,7 +17,7 @@ use crate::engine::{Engine, EngineError, LogEntry, ObjectWrite, PlaneRow, Recove
 use crate::key::{ObjectName, ResourceId, SpaceId};
 use crate::noting::Noting;
 use crate::object::Record;
-use crate::plane::{Limits, Plane, Usage};
+use crate::plane::{Limits, Plane, Profile, Usage};
 use crate::shared::Shared;
 use crate::store::StoreOptions;
 
@@ -34,7 +34,7 @@ impl Committer {
             shared,
             spaces: HashMap::with_capacity(recovered.spaces.len()),
             layers: HashMap::new(),
-            base: None,
+            bases: HashMap::new(),
             current: recovered.current,
             dropping: VecDeque::new(),
             history: History {
@@ -82,6 +82,7 @@ impl Committer {
         let damaged = |what: &str| EngineError::Damaged(format!("plane {:?}: {what}", row.name));
         let name: PlaneName = row.name.parse().map_err(|_| damaged("bad name"))?;
         let mut stack = Vec::new();
+        let mut profile = Profile::default();
         let mut next = Some(row.space);
         while let Some(id) = next {
             let space = self.spaces.get(&id).ok_or_else(|| damaged("a layer is missing"))?;
@@ -90,6 +91,7 @@ impl Committer {
                 return Err(damaged("its layers form a loop"));
             }
             stack.push(id);
+            profile = Profile::of_base(&space.row.digest);
             next = space.row.parent;
         }
         let usage = Usage::default();
@@ -103,6 +105,7 @@ impl Committer {
             floor: row.floor,
             version_offset: row.version_offset,
             limits: row.limits,
+            profile,
             usage: Arc::new(usage),
         })
     }
@@ -115,52 +118,36 @@ impl Committer {
         }
     }
 
-    /// Makes the base layer and the core plane when they are missing. An empty digest means that there is no base:
-    /// new planes start empty.
-    pub(crate) fn ensure_base(
+    /// Makes the base layers and the core plane when they are missing. An empty digest means that there is no base:
+    /// new planes start empty. A profile that begins with nothing has none either, but for the first one.
+    pub(crate) fn ensure_bases(
         &mut self,
         digest: &str,
-        objects: impl FnOnce() -> Vec<(ResourceId, ObjectName, Record)>,
+        objects: impl Fn(Profile) -> Vec<(ResourceId, ObjectName, Record)>,
     ) -> Result<(), EngineError> {
         // No digest, no base: other spaces have none either.
-        let wanted = |space: &&Space| !digest.is_empty() && space.row.digest == digest;
-        self.base = self.spaces.values().find(wanted).map(|space| space.row.id);
+        let profiles = if digest.is_empty() { &[][..] } else { &Profile::ALL };
+        for profile in profiles {
+            let digest = format!("{}{digest}", profile.mark());
+            let found = self.spaces.values().find(|space| space.row.digest == digest);
+            if let Some(found) = found.map(|space| space.row.id) {
+                self.bases.insert(*profile, found);
+            }
+        }
         let mut group = self.new_group();
         self.drop_unused(&mut group);
-        if self.base.is_none() && !digest.is_empty() {
-            let objects = objects();
-            let revision = self.next_revision(&group);
-            let row = SpaceRow {
-                id: space_id(revision, 0),
-                parent: None,
-                state: SpaceState::Sealed,
-                digest: SmolStr::new(digest),
-                layer: SmolStr::default(),
-                objects: objects.len() as u64,
-                bytes: objects.iter().map(|(_, _, record)| record.len() as u64).sum(),
-            };
-            for (resource, name, record) in objects {
-                let (space, plane) = (row.id, NO_PLANE);
-                let entry = LogEntry {
-                    revision,
-                    plane,
-                    space,
-                    resource,
-                    name,
-                    deleted: false,
-                    previous: None,
-                    before: None,
-                };
-                group.batch.objects.push(ObjectWrite { entry, record: Some(record) });
+        for profile in profiles {
+            if self.bases.contains_key(profile) {
+                continue;
             }
-            group.batch.last = revision;
-            self.base = Some(row.id);
-            self.shared.planes.write().bases.insert(row.id);
-            group.put_space(Space::new(row));
+            let objects = objects(*profile);
+            if !objects.is_empty() || *profile == Profile::default() {
+                self.add_base(&mut group, *profile, digest, objects);
+            }
         }
         if self.shared.planes.read().by_id.get(&PlaneId::CORE).is_none() {
             let revision = self.next_revision(&group);
-            let parent = self.base;
+            let parent = self.bases.get(&Profile::default()).copied();
             self.add_plane(
                 &mut group,
                 PlaneId::CORE,
@@ -176,5 +163,42 @@ impl Committer {
             self.finish(group).map_err(|error| EngineError::Failed(Box::new(error)))?;
         }
         Ok(())
+    }
+
+    fn add_base(
+        &mut self,
+        group: &mut Group,
+        profile: Profile,
+        digest: &str,
+        objects: Vec<(ResourceId, ObjectName, Record)>,
+    ) {
+        let revision = self.next_revision(group);
+        let row = SpaceRow {
+            id: space_id(revision, 0),
+            parent: None,
+            state: SpaceState::Sealed,
+            digest: format_smolstr!("{}{digest}", profile.mark()),
+            layer: SmolStr::default(),
+            objects: objects.len() as u64,
+            bytes: objects.iter().map(|(_, _, record)| record.len() as u64).sum(),
+        };
+        for (resource, name, record) in objects {
+            let (space, plane) = (row.id, NO_PLANE);
+            let entry = LogEntry {
+                revision,
+                plane,
+                space,
+                resource,
+                name,
+                deleted: false,
+                previous: None,
+                before: None,
+            };
+            group.batch.objects.push(ObjectWrite { entry, record: Some(record) });
+        }
+        group.batch.last = revision;
+        self.bases.insert(profile, row.id);
+        self.shared.planes.write().bases.insert(row.id);
+        group.put_space(Space::new(row));
     }
 }

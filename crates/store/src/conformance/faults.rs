@@ -11,7 +11,7 @@ use super::world::{World, collect, poll_once, query, record, seen};
 use crate::change::{Change, CommitError, Committed, Expect, ForkSource, PlaneChange, Write};
 use crate::engine::EngineError;
 use crate::key::Revision;
-use crate::plane::{Limits, Plane};
+use crate::plane::{Limits, Plane, Profile};
 
 /// Everything a reader can see.
 async fn visible(world: &World, planes: &[Arc<Plane>]) -> String {
@@ -62,7 +62,11 @@ pub(super) async fn a_full_disk_changes_nothing(setup: &Setup<'_>) {
             ..Change::default()
         },
         Change::put(world.key(&core, late, "x"), record("x", 1), Expect::Absent),
-        only(PlaneChange::Create { name: "made".parse().unwrap(), limits: Limits::default() }),
+        only(PlaneChange::Create {
+            name: "made".parse().unwrap(),
+            limits: Limits::default(),
+            profile: Profile::default(),
+        }),
         only(fork("forked", ForkSource::Plane(plane.id))),
         only(fork("layered", ForkSource::Layer("layer".into()))),
         only(PlaneChange::SetLimits {
@@ -109,7 +113,11 @@ pub(super) async fn a_failed_group_leaks_nothing(setup: &Setup<'_>) {
     world.change_plane(PlaneChange::SetLimits { plane: plane.id, limits }).await.unwrap();
     let put = |name: &str| Change::put(world.pod(&plane, name), record(name, 1), Expect::Absent);
     let create = || Change {
-        plane: Some(PlaneChange::Create { name: "q".parse().unwrap(), limits: Limits::default() }),
+        plane: Some(PlaneChange::Create {
+            name: "q".parse().unwrap(),
+            limits: Limits::default(),
+            profile: Profile::default(),
+        }),
         ..Change::default()
     };
     let before = world.store.current();

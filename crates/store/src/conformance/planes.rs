@@ -10,7 +10,7 @@ use super::world::{BASE_NAMES, World, object_name, query, record, seen, value_of
 use crate::change::{Change, CommitError, Expect, ForkSource, PlaneChange, Renewal, Write};
 use crate::key::{Key, Revision, SpaceId};
 use crate::object::{Record, StoredObject};
-use crate::plane::{Limits, Plane};
+use crate::plane::{Limits, Plane, Profile};
 use crate::read::ReadError;
 
 pub(super) async fn deletion_returns_space(setup: &Setup<'_>) {
@@ -85,7 +85,11 @@ pub(super) async fn ids_are_never_reused(setup: &Setup<'_>) {
 pub(super) async fn names_in_one_group(setup: &Setup<'_>) {
     let world = setup.world();
     let create = |name: &str| Change {
-        plane: Some(PlaneChange::Create { name: name.parse().unwrap(), limits: Limits::default() }),
+        plane: Some(PlaneChange::Create {
+            name: name.parse().unwrap(),
+            limits: Limits::default(),
+            profile: Profile::default(),
+        }),
         ..Change::default()
     };
     let delete = |id| Change { plane: Some(PlaneChange::Delete { plane: id }), ..Change::default() };
@@ -115,7 +119,11 @@ pub(super) async fn names_in_one_group(setup: &Setup<'_>) {
     for _ in 0..30 {
         let world = world.clone();
         creators.spawn(async move {
-            let create = PlaneChange::Create { name: "q".parse().unwrap(), limits: Limits::default() };
+            let create = PlaneChange::Create {
+                name: "q".parse().unwrap(),
+                limits: Limits::default(),
+                profile: Profile::default(),
+            };
             world.change_plane(create).await.is_ok()
         });
     }
@@ -141,8 +149,11 @@ pub(super) async fn planes_begin_with_something_of_their_own(setup: &Setup<'_>) 
         renewals: vec![renewal(plus, BASE_NAMES[0]), renewal(plus, "nowhere")],
         ..Change::default()
     };
-    let create =
-        |plane: &str| PlaneChange::Create { name: plane.parse().unwrap(), limits: Limits::default() };
+    let create = |plane: &str| PlaneChange::Create {
+        name: plane.parse().unwrap(),
+        limits: Limits::default(),
+        profile: Profile::default(),
+    };
     let fork = |source: ForkSource, plane: &str| PlaneChange::Fork {
         name: plane.parse().unwrap(),
         source,
@@ -219,7 +230,7 @@ fn number(record: &Record) -> i64 {
 }
 
 async fn limited(world: &World, name: &str, limits: Limits) -> Arc<Plane> {
-    let create = PlaneChange::Create { name: name.parse().unwrap(), limits };
+    let create = PlaneChange::Create { name: name.parse().unwrap(), limits, profile: Profile::default() };
     world.change_plane(create).await.unwrap().plane.unwrap()
 }
 

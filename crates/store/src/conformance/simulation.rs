@@ -17,7 +17,7 @@ use crate::feed::{WatchError, WatchScope};
 use crate::key::{Key, ObjectName, ResourceId, Revision};
 use crate::list::ListQuery;
 use crate::object::Record;
-use crate::plane::{Limits, Plane};
+use crate::plane::{Limits, Plane, Profile};
 use crate::read::ReadError;
 
 const PLANES_MAX: usize = 6;
@@ -346,7 +346,7 @@ impl Simulation {
             }
         };
         let plane = match self.random.below(10) {
-            0 if !crowded => PlaneChange::Create { name, limits },
+            0 if !crowded => PlaneChange::Create { name, limits, profile: Profile::default() },
             1..4 if !crowded => PlaneChange::Fork { name, source: ForkSource::Plane(source), limits },
             4 if !crowded => PlaneChange::Fork { name, source: ForkSource::Layer(layer), limits },
             5 => PlaneChange::Seal { layer, plane: source },

@@ -15,7 +15,7 @@ use crate::feed::{Event, Watch, WatchError, WatchScope};
 use crate::key::{Key, ObjectName, ResourceId, Revision};
 use crate::list::{ListPage, ListQuery, Remaining};
 use crate::object::{Record, StoredObject};
-use crate::plane::{Limits, Plane};
+use crate::plane::{Limits, Plane, Profile};
 use crate::read::ReadError;
 use crate::store::{Store, StoreOptions};
 
@@ -136,7 +136,11 @@ impl World {
     }
 
     pub(super) async fn plane(&self, name: &str) -> Arc<Plane> {
-        let create = PlaneChange::Create { name: name.parse().unwrap(), limits: Limits::default() };
+        let create = PlaneChange::Create {
+            name: name.parse().unwrap(),
+            limits: Limits::default(),
+            profile: Profile::default(),
+        };
         self.change_plane(create).await.unwrap().plane.unwrap()
     }
 
@@ -243,7 +247,10 @@ fn open_store(
 ) -> (Arc<Store>, Arc<dyn Reader>) {
     let engine = ProbedEngine::new(fixture.engine(), probe.clone());
     let reader = engine.reader();
-    let store = Store::open(Box::new(engine), options.clone(), digest, |resource| {
+    let store = Store::open(Box::new(engine), options.clone(), digest, |profile, resource| {
+        if profile != Profile::Cluster {
+            return Vec::new();
+        }
         let configs = resource(&GroupResource::new("", "configs"));
         BASE_NAMES.iter().map(|name| (configs, object_name(name), record(name, 0))).collect()
     });

@@ -20,6 +20,9 @@ pub(crate) struct Create {
     /// Start as this plane, or as this layer, is now.
     #[arg(long, value_name = "PLANE|layer/NAME")]
     fork_from: Option<String>,
+    /// What the plane is for: cluster has every kind; generic has no pods, nodes, workloads, networking or storage.
+    #[arg(long, value_name = "PROFILE", value_parser = ["cluster", "generic"], conflicts_with = "fork_from")]
+    profile: Option<String>,
     /// Create so many planes, named PREFIX-1, PREFIX-2 and so on; those that are there already are left alone.
     #[arg(long, value_name = "N", requires = "prefix", conflicts_with = "name")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -95,11 +98,19 @@ impl Create {
             }
             (None, None) => {}
         }
-        let name = self.name.unwrap_or_default();
+        let name = self.name.clone().unwrap_or_default();
         plane_path(&name)?;
-        let plane = self.spec.plane(&name, self.fork_from.as_deref());
+        let plane = self.template(&name);
         make(client, &plane).await?;
         output::print(&format!("plane/{name} created\n"))
+    }
+
+    fn template(&self, name: &str) -> Value {
+        let mut plane = self.spec.plane(name, self.fork_from.as_deref());
+        if let Some(profile) = &self.profile {
+            plane.set_at(&["spec", "profile"], profile.as_str());
+        }
+        plane
     }
 
     async fn many(self, client: &Client, count: u32) -> anyhow::Result<()> {
@@ -108,7 +119,7 @@ impl Create {
         if let Some(last) = names.last() {
             plane_path(last)?;
         }
-        let template = self.spec.plane("", self.fork_from.as_deref());
+        let template = self.template("");
         let started = Instant::now();
         let act = move |client: Client, name: String| {
             let mut plane = template.clone();
