@@ -103,10 +103,10 @@ impl World for Fake {
         Box::pin(std::future::ready(Ok(Decision { allowed, ..Decision::default() })))
     }
 
-    fn converted(&self, object: &Value, to: &GroupVersionKind) -> Value {
+    fn converted<'a>(&'a self, object: &'a Value, to: &'a GroupVersionKind) -> Answer<'a, Value> {
         let mut object = object.clone();
         object.set_at(&["apiVersion"], to.group_version().to_string());
-        object
+        Box::pin(std::future::ready(Ok(object)))
     }
 
     fn shape(&self, object: &mut Value) -> Result<(), Status> {

@@ -45,8 +45,8 @@ pub trait World: Send + Sync {
     /// What an expression wants to know about the user of this request, or about a service account.
     fn decide<'a>(&'a self, asked: &'a Asked) -> Answer<'a, Decision>;
 
-    /// What is sent with this request, or was there, in another of its versions.
-    fn converted(&self, object: &Value, to: &GroupVersionKind) -> Value;
+    /// What is sent with this request, or was there, in another of its versions. A webhook of the plane may have to be asked.
+    fn converted<'a>(&'a self, object: &'a Value, to: &'a GroupVersionKind) -> Answer<'a, Value>;
 
     /// Brings what a webhook made of the object into the form of its kind: unknown members go, defaults come.
     fn shape(&self, object: &mut Value) -> Result<(), Status>;

@@ -175,7 +175,8 @@ fn tls_problem(error: &std::io::Error, host: &str) -> String {
     let verify = |why: &str| format!("tls: failed to verify certificate: x509: {why}");
     match source {
         Some(rustls::Error::InvalidCertificate(problem)) => match problem {
-            Certificate::UnknownIssuer | Certificate::BadSignature => {
+            // The last one: a certificate that could sign others and is not listed itself.
+            Certificate::UnknownIssuer | Certificate::BadSignature | Certificate::Other(_) => {
                 verify("certificate signed by unknown authority")
             }
             Certificate::Expired | Certificate::ExpiredContext { .. } => {

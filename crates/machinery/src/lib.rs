@@ -7,6 +7,7 @@
 pub mod age;
 pub mod apply;
 pub mod continue_token;
+pub mod conversion;
 pub mod crd;
 pub mod jsonpath;
 pub mod patch;

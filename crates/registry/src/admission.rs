@@ -569,16 +569,24 @@ impl World for Surroundings<'_> {
         })
     }
 
-    fn converted(&self, object: &Value, to: &GroupVersionKind) -> Value {
-        let mut converted = object.clone();
-        // Kinds that are not the resource's own are the same in all of its versions.
-        if to.kind == self.target.definition.kind {
+    fn converted<'a>(&'a self, object: &'a Value, to: &'a GroupVersionKind) -> Answer<'a, Value> {
+        Box::pin(async move {
+            let mut converted = object.clone();
+            // Kinds that are not the resource's own are the same in all of its versions.
+            if to.kind != self.target.definition.kind {
+                return Ok(converted);
+            }
             let from = converted.str_at(&["apiVersion"]).and_then(GroupVersion::parse);
             let from = from.unwrap_or_else(|| self.target.group_version());
+            if self.target.definition.conversion.is_some() {
+                // Also for whoever does without otherwise: a rule says in which version it looks.
+                let converted = self.registry.convert(self.context, self.target, converted, &to.version);
+                return converted.await.map_err(|status| Status::internal(status.message));
+            }
             convert(self.target, &mut converted, &from, &to.group_version());
             converted.set_at(&["apiVersion"], to.group_version().to_string());
-        }
-        converted
+            Ok(converted)
+        })
     }
 
     fn shape(&self, object: &mut Value) -> Result<(), Status> {

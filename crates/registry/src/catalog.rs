@@ -252,6 +252,7 @@ pub(crate) fn builtin_definitions(store: &Store) -> Vec<Arc<ResourceDefinition>>
             versions: versions.iter().map(served).collect(),
             storage,
             forms: Vec::new(),
+            conversion: None,
             resource_id: store.resource_id(&storage_name),
             behavior,
             admission: crate::admission::chain(&name, first.namespaced),

@@ -84,6 +84,13 @@ impl LocalClient {
         })
     }
 
+    /// The same for a program that looks at metadata: where a webhook converts, objects are as they are stored, and nothing
+    /// waits for it. A scale is a number of one version.
+    async fn plain(&self, at: &At) -> Result<(RequestContext, Target), Status> {
+        let (context, target) = self.whole(at).await?;
+        Ok((if at.subresource == "scale" { context } else { context.without_conversion() }, target))
+    }
+
     /// Whether planes like this one have a resource, if it is built in: there is nothing of a kind that is not theirs.
     fn has(&self, plane: PlaneId, resource: &GroupVersionResource) -> Result<bool, Status> {
         let (plane, name) = (self.plane_of(plane)?, resource.group_resource());
@@ -138,7 +145,7 @@ impl Client for LocalClient {
             if !self.has(at.plane, &at.resource)? {
                 return Ok(None);
             }
-            let (context, target) = self.whole(at).await?;
+            let (context, target) = self.plain(at).await?;
             match self.registry.get(&context, &target, "").await {
                 Ok(ObjectAnswer { body: Answered::Stored(stored), .. }) => {
                     self.parsed.read(&self.registry, &context, &target, &stored).map(Some)
@@ -167,7 +174,7 @@ impl Client for LocalClient {
             if !self.has(plane, &at.resource)? {
                 return Ok(Vec::new());
             }
-            let (context, target) = self.whole(&at).await?;
+            let (context, target) = self.plain(&at).await?;
             self.registry.authorize(&context, "list", &target).await?;
             let mut list = ListQuery {
                 namespace: (!query.namespace.is_empty()).then_some(query.namespace),
@@ -239,7 +246,9 @@ impl Client for LocalClient {
 
     fn patch<'a>(&'a self, at: &'a At, patch: Patch) -> Answer<'a, Value> {
         Box::pin(async move {
-            let (context, target) = self.whole(at).await?;
+            let (Patch::Merge(sent) | Patch::Strategic(sent)) = &patch;
+            let is_metadata = is_metadata_merge(sent);
+            let (context, target) = if is_metadata { self.plain(at).await? } else { self.whole(at).await? };
             let (kind, value) = match patch {
                 Patch::Merge(value) => (PatchKind::Merge, value),
                 Patch::Strategic(value) => (PatchKind::Strategic, value),
@@ -252,7 +261,7 @@ impl Client for LocalClient {
 
     fn delete<'a>(&'a self, at: &'a At, options: Delete) -> Answer<'a, ()> {
         Box::pin(async move {
-            let (context, target) = self.whole(at).await?;
+            let (context, target) = self.plain(at).await?;
             let options = DeleteOptions {
                 dry_run: false,
                 grace_period_seconds: options.grace_period_seconds,
@@ -328,6 +337,12 @@ impl Client for LocalClient {
     fn now(&self) -> i64 {
         (self.registry.options.clock)()
     }
+}
+
+/// Whether a merge patch changes nothing but metadata.
+fn is_metadata_merge(patch: &Value) -> bool {
+    let members = patch.as_object().into_iter().flat_map(|members| members.keys());
+    members.into_iter().all(|member| matches!(member.as_str(), "metadata" | "kind" | "apiVersion"))
 }
 
 fn filter(labels: Option<LabelSelector>, containing: &'static [&'static str]) -> Option<Arc<Filter>> {

@@ -11,6 +11,7 @@ use polder_store::Plane;
 pub struct RequestContext {
     pub plane: Arc<Plane>,
     pub user: UserInfo,
+    pub(crate) reading: Reading,
     /// What the client should know although the request worked; sent as `Warning` headers.
     warnings: Mutex<Vec<String>>,
     /// What the audit log should know.
@@ -19,6 +20,16 @@ pub struct RequestContext {
     pace: Mutex<Option<Arc<dyn Pace>>>,
     /// Why the request cannot go on, whatever else is said.
     refusal: Mutex<Option<Status>>,
+}
+
+/// In which version a request sees objects that a webhook of the plane converts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// In the one it asks for.
+    Converted,
+    /// In the one they are stored in, and nothing but their metadata may change: for our own programs, which look at no more of
+    /// other people's kinds and must go on when the webhook does not answer.
+    AsStored,
 }
 
 impl std::fmt::Debug for RequestContext {
@@ -45,11 +56,17 @@ impl RequestContext {
         RequestContext {
             plane,
             user,
+            reading: Reading::Converted,
             warnings: Mutex::default(),
             annotations: Mutex::default(),
             pace: Mutex::default(),
             refusal: Mutex::default(),
         }
+    }
+
+    /// The same request without the help of webhooks that convert.
+    pub(crate) fn without_conversion(self) -> RequestContext {
+        RequestContext { reading: Reading::AsStored, ..self }
     }
 
     /// Says whose turn this is, or that it is over.

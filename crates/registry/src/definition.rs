@@ -10,7 +10,7 @@ use polder_model::{GroupKind, GroupResource, GroupVersion, SmolStr, format_smols
 use polder_store::ResourceId;
 
 use crate::behavior::Behavior;
-use crate::custom::StoredForm;
+use crate::custom::{Conversion, StoredForm};
 
 /// Everything the registry and the server know about a resource.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub struct ResourceDefinition {
     pub storage: GroupVersion,
     /// The versions objects may be stored in, served or not; custom resources only.
     pub(crate) forms: Vec<StoredForm>,
+    /// Who turns versions into one another; `None` where they differ in their names only, or we know how.
+    pub(crate) conversion: Option<Conversion>,
     /// Where objects are stored; two groups may share one (events).
     pub resource_id: ResourceId,
     pub behavior: &'static Behavior,

@@ -194,7 +194,10 @@ impl Registry {
         let resource = target.definition.group_resource();
         for _ in 0..ATTEMPTS_MAX {
             let stored = self.must_find(context, target).await?;
-            let old = self.to_client(context, target, &stored)?;
+            let target = self.stored_target(context, target, &stored);
+            let target = target.as_ref();
+            let shown = self.in_version(context, target, stored.clone()).await?;
+            let old = self.to_client(context, target, &shown)?;
             check_preconditions(target, options, &old)?;
             check_protected(context, target)?;
             if asking == Asking::Admission {
@@ -209,26 +212,17 @@ impl Registry {
                     if !options.dry_run {
                         custom::deleted(self, context, target);
                     }
-                    return Ok(DeleteAnswer::Object(self.answer(context, target, stored)?));
+                    return Ok(DeleteAnswer::Object(self.answer(context, target, shown)?));
                 }
-                let unchanged = |current: &mut Value| {
-                    // The mark was computed from this version; any other starts over.
-                    if *current == old {
-                        current.clone_from(&marked);
-                        Ok(())
-                    } else {
-                        Err(Status::modified(&resource, &target.name))
-                    }
-                };
-                match self.modify_with(context, target, &write, unchanged).await {
-                    Ok(body) => {
+                // The mark was computed from this version; if there is another one by now, it starts over.
+                match self.store_changed(context, target, marked, &old, &stored, &write).await? {
+                    Some(body) => {
                         if !options.dry_run {
                             custom::deleted(self, context, target);
                         }
                         return Ok(DeleteAnswer::Object(body));
                     }
-                    Err(status) if status.code == 409 => continue,
-                    Err(status) => return Err(status),
+                    None => continue,
                 }
             }
             if options.dry_run || self.remove(context, target, &stored, &old).await? {

@@ -16,6 +16,7 @@ use polder_store::{Filter, ListQuery, Plane, StoredObject};
 use crate::definition::Target;
 use crate::registry::Registry;
 use crate::status::read_failed;
+use crate::webhooks::resolve_service;
 
 const GROUP: &str = "apiregistration.k8s.io";
 const PLURAL: &str = "apiservices";
@@ -268,7 +269,7 @@ impl Registry {
         plane: &Arc<Plane>,
         extension: &Extension,
     ) -> Result<(String, u16), String> {
-        self.resolve_service(plane, &extension.namespace, &extension.service, extension.port).await
+        resolve_service(&self.store, plane, &extension.namespace, &extension.service, extension.port).await
     }
 }
 

@@ -25,6 +25,7 @@ pub mod write;
 pub mod actions;
 mod admission;
 mod allotment;
+mod conversion;
 mod custom;
 pub mod extensions;
 mod finalize;

@@ -10,7 +10,7 @@ use polder_store::{ListQuery, ObjectName, Plane, ReadError, Remaining, StoredObj
 
 use crate::context::{Query, RequestContext, invalid_options};
 use crate::definition::Target;
-use crate::listing::{Listing, Source};
+use crate::listing::{Listing, ListingError, Source};
 use crate::registry::Registry;
 use crate::selection::Selection;
 use crate::status::read_failed;
@@ -154,6 +154,18 @@ impl Registry {
     ) -> Result<ListAnswer, Status> {
         self.authorize(context, "list", target).await?;
         let plane = &context.plane;
+        if self.converter(context, target).is_some() {
+            let mut listing = self.listing_unchecked(context, target, options).await?;
+            let mut objects = Vec::new();
+            loop {
+                match listing.objects.page().await? {
+                    page if page.is_empty() => break,
+                    page => objects.extend(page),
+                }
+            }
+            let Listing { resource_version, continue_token, remaining, .. } = listing;
+            return Ok(ListAnswer { objects, resource_version, continue_token, remaining });
+        }
         let mut query = self.list_query(plane, target, options).await?;
         (query.limit, query.filter) = (options.limit, options.selection.filter());
         let continued = options.continue_token.is_some();
@@ -196,10 +208,13 @@ impl Registry {
         let query = self.list_query(plane, target, options).await?;
         let (after, continued) = (query.after.clone(), options.continue_token.is_some());
         // Part of a list is no name: a list by name has a field selector.
-        let source = Source::new(&self.store, plane, &options.selection, &SmolStr::default(), query);
+        let source = Source::new(&self.store, plane, &options.selection, &SmolStr::default(), query)
+            .converted_by(self.converter(context, target));
         let begun = source.begin(options.limit).await.map_err(|error| match error {
-            ReadError::Compacted { .. } if continued => expired_token(after.as_ref(), target),
-            error => read_failed(plane, error),
+            ListingError::Read(ReadError::Compacted { .. }) if continued => {
+                expired_token(after.as_ref(), target)
+            }
+            error => error.status(plane),
         })?;
         let resource_version = plane.resource_version(begun.revision);
         let continue_token =

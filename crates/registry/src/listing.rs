@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use polder_model::{SmolStr, Status};
 use polder_store::{Filter, ListPage, ListQuery, Plane, ReadError, Remaining, Store, StoredObject};
 
+use crate::conversion::Converter;
 use crate::selection::Selection;
 use crate::status::read_failed;
 
@@ -53,6 +54,8 @@ pub(crate) struct Source {
     name: SmolStr,
     /// What to read next, without limit and filter.
     query: ListQuery,
+    /// Brings objects into the version that is listed, where a webhook does.
+    converter: Option<Converter>,
     /// Objects that may still be given out.
     left: usize,
     /// The cache has held what was read so far.
@@ -83,7 +86,7 @@ impl Objects {
             return Ok(std::mem::take(&mut self.ready));
         }
         while let Some(source) = &mut self.source {
-            let found = source.read(false).await.map_err(|error| read_failed(&source.plane, error))?;
+            let found = source.read(false).await.map_err(|error| error.status(&source.plane))?;
             source.left -= found.objects.len();
             if source.left == 0 || !found.page.more {
                 self.source = None;
@@ -112,14 +115,20 @@ impl Source {
             selection: selection.clone(),
             name: name.clone(),
             query,
+            converter: None,
             left: usize::MAX,
             shared: false,
         }
     }
 
+    /// The same in another version. Selectors are about that version.
+    pub(crate) fn converted_by(self, converter: Option<Converter>) -> Source {
+        Source { converter, ..self }
+    }
+
     /// Begins a list: fixes the state it is of and, if it has a limit, finds its end. Returns the version, the
     /// objects, and with a limit that cuts something off the last object and how many follow, if that is known.
-    pub(crate) async fn begin(mut self, limit: usize) -> Result<Begun, ReadError> {
+    pub(crate) async fn begin(mut self, limit: usize) -> Result<Begun, ListingError> {
         if limit > 0 {
             self.left = limit;
         }
@@ -166,7 +175,7 @@ impl Source {
     }
 
     /// Whether anything that matches follows.
-    async fn follows(&self) -> Result<bool, ReadError> {
+    async fn follows(&self) -> Result<bool, ListingError> {
         if self.selects_all() {
             return Ok(true);
         }
@@ -184,8 +193,8 @@ impl Source {
     }
 
     /// Reads on. `count` asks how many follow, if that can be known.
-    async fn read(&mut self, count: bool) -> Result<Found, ReadError> {
-        let (len_max, bytes_max) = match self.shared {
+    async fn read(&mut self, count: bool) -> Result<Found, ListingError> {
+        let (len_max, bytes_max) = match self.shared && self.converter.is_none() {
             true => (SHARED_PAGE_LEN_MAX, SHARED_PAGE_BYTES),
             false => (PAGE_LEN_MAX, PAGE_BYTES),
         };
@@ -203,19 +212,26 @@ impl Source {
         };
         let remaining = if count { self.query.remaining } else { Remaining::NotAsked };
         let query = ListQuery { limit, bytes_max, filter, remaining, ..self.query.clone() };
-        let page = self.store.list(&self.plane, query).await?;
-        self.query.at = Some(page.revision);
-        // Counted once, then carried along.
-        self.query.remaining = page.remaining.map_or(remaining, Remaining::Before);
-        if let Some(last) = page.objects.last() {
-            self.query.after = Some(last.name.clone());
-            self.shared = page.objects.iter().all(|object| Arc::strong_count(object) > 1);
-        }
-        let mut page = page;
+        let mut page = self.store.list(&self.plane, query).await?;
         let mut objects = std::mem::take(&mut page.objects);
+        let last = objects.last().map(|last| last.name.clone());
+        let shared = objects.iter().all(|object| Arc::strong_count(object) > 1);
         if looked_at.load(Ordering::Relaxed) > LOOKED_AT_BYTES_MAX {
             let matches = self.matcher();
             objects.retain(|object| matches(object));
+        }
+        if let Some(converter) = &self.converter {
+            let converted = converter.page(objects).await;
+            objects = converted.map_err(|status| ListingError::Status(Box::new(status)))?;
+            objects.retain(|object| self.selection.matches(object));
+        }
+        // From here on nothing waits: whoever was cancelled before begins where it was.
+        self.query.at = Some(page.revision);
+        // Counted once, then carried along.
+        self.query.remaining = page.remaining.map_or(remaining, Remaining::Before);
+        if let Some(last) = last {
+            self.query.after = Some(last);
+            self.shared = shared;
         }
         Ok(Found { objects, page })
     }
@@ -226,7 +242,38 @@ impl Source {
 
     fn matcher(&self) -> impl Fn(&StoredObject) -> bool + Send + Sync + use<> {
         let (selection, name) = (self.selection.clone(), self.name.clone());
-        move |object| (name.is_empty() || object.name.name == name) && selection.matches(object)
+        let converter = self.converter.clone();
+        move |object| {
+            // What will be converted can be judged by its name only until it has been.
+            let converts = converter.as_ref().is_some_and(|converter| converter.needs(object));
+            (name.is_empty() || object.name.name == name)
+                && match converts {
+                    true => selection.only_name().is_none_or(|only| only == object.name.name),
+                    false => selection.matches(object),
+                }
+        }
+    }
+}
+
+/// Why a list cannot be read.
+#[derive(Debug)]
+pub(crate) enum ListingError {
+    Read(ReadError),
+    Status(Box<Status>),
+}
+
+impl From<ReadError> for ListingError {
+    fn from(error: ReadError) -> ListingError {
+        ListingError::Read(error)
+    }
+}
+
+impl ListingError {
+    pub(crate) fn status(self, plane: &Plane) -> Status {
+        match self {
+            ListingError::Read(error) => read_failed(plane, error),
+            ListingError::Status(status) => *status,
+        }
     }
 }
 

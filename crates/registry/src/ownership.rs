@@ -1,7 +1,8 @@
 //! Who owns which fields: what the registry tells [`polder_machinery::apply`] about a write.
 //!
 //! Every write that a client asks for is noted, in the name it gives (`fieldManager`) or that of its program. What the
-//! registry does by itself (marking, finalizing, allocating) is nobody's.
+//! registry does by itself (marking, finalizing, allocating) is nobody's. Where a webhook converts, it is asked for the views of
+//! the versions in which others own something.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -10,50 +11,114 @@ use polder_machinery::apply::{self, ApplyError, Force, Untracked, Versions, View
 use polder_machinery::schema::table::builtin;
 use polder_model::{GroupVersion, Object, Reason, SmolStr, Status, Value};
 
-use crate::context::WriteOptions;
+use crate::context::{RequestContext, WriteOptions};
+use crate::conversion::Views;
 use crate::definition::{ResourceDefinition, Target};
+use crate::registry::Registry;
 
 static NOTHING: Value = Value::Object(Object::new());
 
-/// Notes that a client made this object.
-pub(crate) fn created(target: &Target, new: &mut Value, options: &WriteOptions, now: &str) {
-    with_writer(target, options, now, |writer| apply::created(writer, blank(target), new));
-}
-
-/// Notes what a client changed. `new` is what the client wants, before anything is put back.
-pub(crate) fn updated(target: &Target, old: &Value, new: &mut Value, options: &WriteOptions, now: &str) {
-    with_writer(target, options, now, |writer| apply::updated(writer, old, new));
-}
-
-/// Notes that a client changed the number behind the scale of an object. As upstream does it: only where somebody owns that
-/// number, and without a time.
-pub(crate) fn scaled(
-    target: &Target,
-    path: &[SmolStr],
-    old: &Value,
-    new: &mut Value,
-    options: &WriteOptions,
-) {
-    if apply::is_owned(old, path) {
-        updated(target, old, new, options, "");
+impl Registry {
+    /// Notes that a client made this object.
+    pub(crate) async fn note_created(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        new: &mut Value,
+        options: &WriteOptions,
+    ) {
+        self.note(context, target, new, |views, new| {
+            let now = self.now();
+            with_writer(target, options, &now, views, |writer| apply::created(writer, blank(target), new));
+        })
+        .await;
     }
-}
 
-/// The object with what a client applies, and who owns it. `live` is `None` for an object that is not there.
-pub(crate) fn applied(
-    target: &Target,
-    live: Option<&Value>,
-    intent: &Value,
-    force: Force,
-    options: &WriteOptions,
-    now: &str,
-) -> Result<Value, Status> {
-    let (live, blank) = match live {
-        Some(live) => (live, blank(target)),
-        None => (&NOTHING, &NOTHING),
-    };
-    let merged = with_writer(target, options, now, |writer| apply::apply(writer, live, blank, intent, force));
-    merged.map_err(refused)
+    /// Notes what a client changed. `new` is what the client wants, before anything is put back.
+    pub(crate) async fn note_updated(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        old: &Value,
+        new: &mut Value,
+        options: &WriteOptions,
+    ) {
+        self.note_updated_at(context, target, (old, new), options, &self.now()).await;
+    }
+
+    async fn note_updated_at(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        (old, new): (&Value, &mut Value),
+        options: &WriteOptions,
+        now: &str,
+    ) {
+        self.note(context, target, new, |views, new| {
+            with_writer(target, options, now, views, |writer| apply::updated(writer, old, new));
+        })
+        .await;
+    }
+
+    /// Notes that a client changed the number behind the scale of an object. As upstream does it: only where somebody owns that
+    /// number, and without a time.
+    pub(crate) async fn note_scaled(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        path: &[SmolStr],
+        (old, new): (&Value, &mut Value),
+        options: &WriteOptions,
+    ) {
+        if apply::is_owned(old, path) {
+            self.note_updated_at(context, target, (old, new), options, "").await;
+        }
+    }
+
+    /// The object with what a client applies, and who owns it. `live` is `None` for an object that is not there.
+    pub(crate) async fn applied(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        live: Option<&Value>,
+        intent: &Value,
+        force: Force,
+        options: &WriteOptions,
+    ) -> Result<Value, Status> {
+        let (live, blank) = match live {
+            Some(live) => (live, blank(target)),
+            None => (&NOTHING, &NOTHING),
+        };
+        let now = self.now();
+        let merge = |views: &Views| {
+            with_writer(target, options, &now, views, |writer| {
+                apply::apply(writer, live, blank, intent, force)
+            })
+        };
+        self.with_views(context, target, merge).await?.map_err(refused)
+    }
+
+    /// As upstream has it: if other versions cannot be looked at, nobody owns anything.
+    async fn note(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        new: &mut Value,
+        note: impl Fn(&Views, &mut Value),
+    ) {
+        if self.converter(context, target).is_none() {
+            return note(&Views::default(), new);
+        }
+        let noted = |views: &Views| {
+            let mut noted = new.clone();
+            note(views, &mut noted);
+            noted
+        };
+        match self.with_views(context, target, noted).await {
+            Ok(noted) => *new = noted,
+            Err(_) => drop(new.remove_at(&["metadata", "managedFields"])),
+        }
+    }
 }
 
 fn refused(error: ApplyError) -> Status {
@@ -75,6 +140,7 @@ fn with_writer<T>(
     target: &Target,
     options: &WriteOptions,
     now: &str,
+    views: &Views,
     write: impl FnOnce(&Writer<'_>) -> T,
 ) -> T {
     write(&Writer {
@@ -86,7 +152,7 @@ fn with_writer<T>(
         now,
         untracked: untracked(target),
         schema_may_change: target.definition.is_custom(),
-        versions: &KindVersions(&target.definition),
+        versions: &KindVersions { definition: &target.definition, views },
     })
 }
 
@@ -136,14 +202,21 @@ fn untracked(target: &Target) -> &'static Untracked {
     own.or_else(of_all).map_or(&NOTHING_IGNORED, |at| &SETS[at])
 }
 
-struct KindVersions<'a>(&'a ResourceDefinition);
+struct KindVersions<'a> {
+    definition: &'a ResourceDefinition,
+    views: &'a Views,
+}
 
 impl Versions for KindVersions<'_> {
     fn view<'v>(&'v self, object: &'v Value, api_version: &str) -> Option<View<'v>> {
-        let definition = self.0;
+        let definition = self.definition;
         let to = GroupVersion::parse(api_version).filter(|version| version.group == definition.group)?;
         let schema = definition.versions[definition.version(&to.version)?].schema.node();
         let from = object.str_at(&["apiVersion"]).unwrap_or_default();
+        if from != api_version && self.views.asks() {
+            let object = self.views.view(object, &to.version)?;
+            return Some(View { schema, object: Cow::Owned(object) });
+        }
         // Versions of a custom resource differ only in their apiVersion, and that nobody owns.
         if from == api_version || definition.is_custom() {
             return Some(View { schema, object: Cow::Borrowed(object) });

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::admission::NamespaceTurns;
 use crate::catalog::{Catalog, builtin_definitions};
-use crate::context::RequestContext;
+use crate::context::{Reading, RequestContext};
 use crate::custom::{Customs, Turns};
 use crate::definition::{ResourceDefinition, Target};
 use crate::extensions::ExtensionLists;
@@ -52,7 +52,7 @@ pub struct Registry {
     pub(crate) namespace_turns: NamespaceTurns,
     pub(crate) rulebooks: Arc<Rulebooks>,
     pub(crate) flows: FlowsOfPlanes,
-    pub(crate) webhooks: Webhooks,
+    pub(crate) webhooks: Arc<Webhooks>,
     pub(crate) extensions: ExtensionLists,
     /// Planes whose rules take long to run take turns with themselves.
     pub(crate) rule_turns: Turns,
@@ -98,7 +98,7 @@ impl Registry {
             namespace_turns: NamespaceTurns::default(),
             rulebooks: Arc::default(),
             flows: FlowsOfPlanes::default(),
-            webhooks: Webhooks::default(),
+            webhooks: Arc::new(Webhooks::new(&store)),
             extensions: ExtensionLists::default(),
             rule_turns: Turns::default(),
             importing: parking_lot::Mutex::default(),
@@ -205,6 +205,7 @@ impl Registry {
             self.wait_for(&context.plane, version).await?;
         }
         let stored = self.must_find(context, target).await?;
+        let stored = self.in_version(context, target, stored).await?;
         if target.subresource == "scale" {
             let value = self.to_client(context, target, &stored)?;
             return Ok(ObjectAnswer {
@@ -258,11 +259,13 @@ impl Registry {
     /// Whether the bytes of a stored object go out as they are.
     fn copies(&self, context: &RequestContext, target: &Target, stored: &StoredObject) -> bool {
         !needs_conversion(target)
+            && !target.definition.needs_webhook(&target.served().name, &stored.record)
             && !planes::has_live_status(context, target)
             && target.definition.rereading(&target.served().name, &stored.record).is_none()
     }
 
-    /// A stored object as the client's version shows it: copied if it can be, converted if it must be.
+    /// A stored object as the client's version shows it: copied if it can be, converted if it must be. What a webhook
+    /// converts has come out of `in_version` before.
     pub fn answer(
         &self,
         context: &RequestContext,
@@ -282,6 +285,11 @@ impl Registry {
         target: &Target,
         stored: &StoredObject,
     ) -> Result<Value, Status> {
+        if context.reading == Reading::Converted
+            && target.definition.needs_webhook(&target.served().name, &stored.record)
+        {
+            return Err(Status::internal("an object was not converted before it was shown"));
+        }
         let version = context.plane.resource_version(stored.revision);
         let mut value =
             stored.record.to_value(version).map_err(|error| Status::internal(error.to_string()))?;
@@ -309,7 +317,8 @@ pub fn needs_conversion(target: &Target) -> bool {
     !target.definition.is_custom() && !same
 }
 
-/// Turns an object into another version of its kind. Custom resources differ only in their apiVersion.
+/// Turns an object into another version of its kind. Custom resources differ only in their apiVersion, or a webhook converts
+/// them (`crate::conversion`).
 pub(crate) fn convert(target: &Target, value: &mut Value, from: &GroupVersion, to: &GroupVersion) {
     if from != to && !target.definition.is_custom() {
         (target.definition.behavior.convert)(value, &from.to_string(), &to.to_string());

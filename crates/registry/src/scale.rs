@@ -9,7 +9,6 @@ use crate::context::{RequestContext, WriteOptions};
 use crate::decode::{Document, shape_part};
 use crate::definition::{Scale, Target};
 use crate::identity::check_name;
-use crate::ownership;
 use crate::registry::{Answered, ObjectAnswer, Registry};
 use crate::write::{ATTEMPTS_MAX, PatchKind, apply_patch};
 
@@ -21,7 +20,8 @@ pub(crate) fn read(target: &Target, object: &Value) -> Result<Value, Status> {
     let path = &paths(target)?.spec_replicas;
     if target.definition.is_custom() && matches!(nested(object, path), Ok(None)) {
         let path = text(path);
-        return Err(Status::internal(format!("the spec replicas field {path:?} does not exist")));
+        let why = format!("the spec replicas field {path:?} does not exist");
+        return Err(Status::internal(why.as_str()).with_cause("", why, ""));
     }
     scale(target, object)
 }
@@ -72,7 +72,7 @@ pub(crate) async fn update(
     }
     let shaped = shape_part(context, target, &mut scale, options.field_validation);
     shaped.map_err(|problem| problem.in_document("Scale", "v1"))?;
-    write(registry, context, target, options, |_, _| Ok(scale.clone().into())).await
+    write(registry, context, target, options, Source::Put(scale)).await
 }
 
 pub(crate) async fn patch(
@@ -85,14 +85,7 @@ pub(crate) async fn patch(
 ) -> Result<ObjectAnswer, Status> {
     // A scale has no lists: merging strategically and merging are the same.
     let kind = if kind == PatchKind::Strategic { PatchKind::Merge } else { kind };
-    let change = |_: &Value, old| {
-        let mut new = apply_patch(target, kind, patch, old)?;
-        let patched = new.clone();
-        let shaped = shape_part(context, target, &mut new, options.field_validation);
-        shaped.map_err(|problem| problem.in_patch(&patched.to_string()))?;
-        Ok(new.into())
-    };
-    write(registry, context, target, options, change).await
+    write(registry, context, target, options, Source::Patch(kind, patch)).await
 }
 
 /// Applies to a scale by applying the number to the object.
@@ -118,15 +111,18 @@ pub(crate) async fn apply(
     if let Some(replicas) = intent.at(&["spec", "replicas"]) {
         number.set_at(&steps(&paths(target)?.spec_replicas), replicas.clone());
     }
-    write(registry, context, target, options, |object, _| {
-        let now = registry.now();
-        let merged = ownership::applied(target, Some(object), &number, force, options, &now)?;
-        Ok(Wanted { scale: scale(target, &merged)?, owners: merged.at(&OWNERS).cloned() })
-    })
-    .await
+    write(registry, context, target, options, Source::Apply(number, force)).await
 }
 
 const OWNERS: [&str; 2] = ["metadata", "managedFields"];
+
+/// Where a new scale comes from.
+enum Source<'a> {
+    Put(Value),
+    Patch(PatchKind, &'a Value),
+    /// The object, as far as its number is wanted.
+    Apply(Value, Force),
+}
 
 /// What a request makes of a scale.
 struct Wanted {
@@ -141,24 +137,51 @@ impl From<Value> for Wanted {
     }
 }
 
+impl Source<'_> {
+    async fn wanted(
+        &self,
+        registry: &Registry,
+        context: &RequestContext,
+        target: &Target,
+        options: &WriteOptions,
+        (object, old): (&Value, Value),
+    ) -> Result<Wanted, Status> {
+        match self {
+            Source::Put(scale) => Ok(scale.clone().into()),
+            Source::Patch(kind, patch) => {
+                let mut new = apply_patch(target, *kind, patch, old)?;
+                let patched = new.clone();
+                let shaped = shape_part(context, target, &mut new, options.field_validation);
+                shaped.map_err(|problem| problem.in_patch(&patched.to_string()))?;
+                Ok(new.into())
+            }
+            Source::Apply(number, force) => {
+                let merged = registry.applied(context, target, Some(object), number, *force, options).await?;
+                Ok(Wanted { scale: scale(target, &merged)?, owners: merged.at(&OWNERS).cloned() })
+            }
+        }
+    }
+}
+
 async fn write(
     registry: &Registry,
     context: &RequestContext,
     target: &Target,
     options: &WriteOptions,
-    change: impl Fn(&Value, Value) -> Result<Wanted, Status>,
+    source: Source<'_>,
 ) -> Result<ObjectAnswer, Status> {
     let paths = paths(target)?;
     for _ in 0..ATTEMPTS_MAX {
         let stored = registry.must_find(context, target).await?;
-        let before = registry.to_client(context, target, &stored)?;
+        let before = registry.read_client(context, target, &stored).await?;
         let mut old = scale(target, &before)?;
         let unset =
             target.definition.is_custom() && matches!(nested(&before, &paths.spec_replicas), Ok(None));
         if unset {
             old.set_at(&["spec", "replicas"], UNSET);
         }
-        let Wanted { scale: mut new, owners } = change(&before, old.clone())?;
+        let Wanted { scale: mut new, owners } =
+            source.wanted(registry, context, target, options, (&before, old.clone())).await?;
         check_name(target, new.str_at(&["metadata", "name"]).unwrap_or_default())?;
         let sent = new.str_at(&["metadata", "resourceVersion"]).unwrap_or_default();
         if !sent.is_empty() && Some(sent) != old.str_at(&["metadata", "resourceVersion"]) {
@@ -188,7 +211,10 @@ async fn write(
         registry.judge(context, target, operation, Some(&new), Some(&old), options.into()).await?;
         match owners {
             Some(owners) => object.set_at(&OWNERS, owners),
-            None => ownership::scaled(target, &paths.spec_replicas, &before, &mut object, options),
+            None => {
+                let both = (&before, &mut object);
+                registry.note_scaled(context, target, &paths.spec_replicas, both, options).await;
+            }
         }
         let answered = registry.store_changed(context, target, object, &before, &stored, options).await?;
         let object = match answered {

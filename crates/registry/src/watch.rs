@@ -7,12 +7,13 @@ use polder_model::{FieldError, Status};
 use polder_store::{Event, ListQuery, Revision, StoredObject, Watch, WatchError, WatchScope};
 
 use crate::context::{Query, RequestContext, invalid_options};
+use crate::conversion::Converter;
 use crate::definition::Target;
 use crate::list::{integer, resource_version};
 use crate::listing::{Objects, Source};
 use crate::registry::Registry;
 use crate::selection::Selection;
-use crate::status::{read_failed, too_old};
+use crate::status::too_old;
 
 /// A watch that names no time-out ends after this, and the client starts another.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(45 * 60);
@@ -125,6 +126,12 @@ pub struct ClientWatch {
     initial_page: std::vec::IntoIter<Arc<StoredObject>>,
     initial_end: Option<u64>,
     watch: Result<Watch, Option<Box<Status>>>,
+    /// Brings objects into the version that is watched, where a webhook does.
+    converter: Option<Converter>,
+    /// A change that has to be converted before it can be told. Kept, so that whoever asks may be cancelled.
+    pending: Option<Arc<Event>>,
+    /// Why a page could not be read.
+    failed: Option<Status>,
     /// Changes told so far; a bookmark that would say nothing new is not sent.
     last_bookmark: u64,
 }
@@ -147,8 +154,9 @@ impl Registry {
                 self.wait_for(plane, not_older_than).await?;
                 let namespace = (!target.namespace.is_empty()).then(|| target.namespace.clone());
                 let query = ListQuery { namespace, ..ListQuery::all(resource) };
-                let source = Source::new(&self.store, plane, &options.selection, &target.name, query);
-                let begun = source.begin(0).await.map_err(|error| read_failed(plane, error))?;
+                let source = Source::new(&self.store, plane, &options.selection, &target.name, query)
+                    .converted_by(self.converter(&context, target));
+                let begun = source.begin(0).await.map_err(|error| error.status(plane))?;
                 initial_end = end_bookmark.then(|| plane.resource_version(begun.revision));
                 initial = Some(begun.objects);
                 begun.revision
@@ -182,6 +190,9 @@ impl Registry {
             initial_page: Vec::new().into_iter(),
             initial_end,
             watch,
+            converter: self.converter(&context, target),
+            pending: None,
+            failed: None,
             last_bookmark: context.plane.resource_version(after),
             context,
         })
@@ -203,13 +214,16 @@ impl ClientWatch {
         self.initial.is_some() && self.initial_page.len() == 0
     }
 
-    /// Reads that page. A failure is told by `next`, which tries again.
+    /// Reads that page. A failure is told by `next`.
     pub async fn read_page(&mut self) {
+        if self.failed.is_some() {
+            return;
+        }
         let Some(objects) = self.initial.as_mut().filter(|_| self.initial_page.len() == 0) else { return };
         match objects.page().await {
             Ok(page) if page.is_empty() => self.initial = None,
             Ok(page) => self.initial_page = page.into_iter(),
-            Err(_) => {}
+            Err(status) => self.failed = Some(status),
         }
     }
 
@@ -227,7 +241,14 @@ impl ClientWatch {
             return Some(item);
         }
         loop {
+            if self.pending.is_some() {
+                return None;
+            }
             let event = self.watch.as_mut().ok()?.ready()?;
+            if self.converts(&event) {
+                self.pending = Some(event);
+                return None;
+            }
             if let Some(item) = self.tell(event) {
                 return Some(item);
             }
@@ -252,12 +273,13 @@ impl ClientWatch {
             if let Some(item) = self.initial_ready() {
                 return Some(item);
             }
-            let Some(objects) = &mut self.initial else { break };
-            match objects.page().await {
-                Ok(page) if page.is_empty() => self.initial = None,
-                Ok(page) => self.initial_page = page.into_iter(),
-                Err(status) => {
-                    // The client was so slow that the state it was being told is forgotten: it must start over.
+            self.read_page().await;
+            match self.failed.take() {
+                None if self.initial.is_none() => break,
+                None => {}
+                Some(status) => {
+                    // The client was so slow that the state it was being told is forgotten, or it cannot be told in
+                    // this version: it must start over.
                     (self.initial, self.initial_end, self.watch) = (None, None, Err(None));
                     return Some(WatchItem::Error(Box::new(status)));
                 }
@@ -272,6 +294,18 @@ impl ClientWatch {
             return Some(item);
         }
         loop {
+            if let Some(event) = self.pending.clone() {
+                let told = self.tell_converted(event).await;
+                self.pending = None;
+                match told {
+                    Ok(None) => continue,
+                    Ok(item) => return item,
+                    Err(status) => {
+                        self.watch = Err(None);
+                        return Some(WatchItem::Error(Box::new(status)));
+                    }
+                }
+            }
             let watch = match &mut self.watch {
                 Ok(watch) => watch,
                 Err(error) => {
@@ -281,6 +315,7 @@ impl ClientWatch {
             };
             let outcome = watch.next().await;
             match outcome {
+                Ok(event) if self.converts(&event) => self.pending = Some(event),
                 Ok(event) => {
                     if let Some(item) = self.tell(event) {
                         return Some(item);
@@ -302,6 +337,9 @@ impl ClientWatch {
 
     /// A bookmark, if there is progress to tell and nothing is waiting to be told.
     pub fn bookmark(&mut self) -> Option<WatchItem> {
+        if self.pending.is_some() {
+            return None;
+        }
         let progress = self.watch.as_mut().ok()?.progress()?;
         let version = self.context.plane.resource_version(progress);
         if !self.bookmarks || self.initial.is_some() || version <= self.last_bookmark {
@@ -313,23 +351,61 @@ impl ClientWatch {
 
     /// What a change is for this client: an object that starts to match is added, one that stops is deleted.
     fn tell(&self, event: Arc<Event>) -> Option<WatchItem> {
-        let matches = |object: &Option<Arc<StoredObject>>| {
-            object.as_ref().filter(|object| self.selects(object)).cloned()
-        };
-        let (change, object) = match (matches(&event.old), matches(&event.new)) {
-            (None, Some(new)) => (ObjectChange::Added, new),
-            (Some(_), Some(new)) => (ObjectChange::Modified, new),
-            (Some(old), None) => (ObjectChange::Deleted, old),
-            (None, None) => return None,
-        };
+        let (old, new) = (event.old.clone(), event.new.clone());
+        let (change, object) = self.change(old, new)?;
         let version = self.context.plane.resource_version(event.revision);
         Some(WatchItem::Object { change, object, version, event: Some(event) })
     }
 
-    fn selects(&self, object: &StoredObject) -> bool {
+    fn change(
+        &self,
+        old: Option<Arc<StoredObject>>,
+        new: Option<Arc<StoredObject>>,
+    ) -> Option<(ObjectChange, Arc<StoredObject>)> {
+        let matches = |object: Option<Arc<StoredObject>>| object.filter(|object| self.selects(object));
+        match (matches(old), matches(new)) {
+            (None, Some(new)) => Some((ObjectChange::Added, new)),
+            (Some(_), Some(new)) => Some((ObjectChange::Modified, new)),
+            (Some(old), None) => Some((ObjectChange::Deleted, old)),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether a change can be told only after a webhook has been asked.
+    fn converts(&self, event: &Event) -> bool {
+        let Some(converter) = &self.converter else { return false };
+        let mut both = event.old.iter().chain(&event.new);
+        both.any(|object| converter.needs(object) && self.is_in_scope(object))
+    }
+
+    /// The same for a change that has to be converted. Selectors are about the version that is watched; without any, only
+    /// what is shown is converted.
+    async fn tell_converted(&self, event: Arc<Event>) -> Result<Option<WatchItem>, Status> {
+        let Some(converter) = &self.converter else { return Ok(self.tell(event)) };
+        let whole = self.selection.is_everything();
+        let converted = |object: Option<Arc<StoredObject>>, shown: bool| async move {
+            match object.filter(|object| self.is_in_scope(object)) {
+                Some(object) if shown || !whole => converter.shared(object).await.map(Some),
+                other => Ok(other),
+            }
+        };
+        let old = converted(event.old.clone(), event.new.is_none()).await?;
+        let new = converted(event.new.clone(), true).await?;
+        let Some((change, object)) = self.change(old, new) else { return Ok(None) };
+        let version = self.context.plane.resource_version(event.revision);
+        // Lines made of the event itself are shared by all; these are of a definition that may change.
+        Ok(Some(WatchItem::Object { change, object, version, event: None }))
+    }
+
+    fn is_in_scope(&self, object: &StoredObject) -> bool {
         let Target { namespace, name, .. } = &self.target;
+        let only = self.selection.only_name();
         (namespace.is_empty() || object.name.namespace == *namespace)
             && (name.is_empty() || object.name.name == *name)
-            && self.selection.matches(object)
+            && only.is_none_or(|only| object.name.name == only)
+    }
+
+    fn selects(&self, object: &StoredObject) -> bool {
+        self.is_in_scope(object) && self.selection.matches(object)
     }
 }

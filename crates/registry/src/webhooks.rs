@@ -7,12 +7,16 @@ use std::time::{Duration, Instant};
 
 use polder_admission::{Endpoint, Location};
 use polder_model::{GroupResource, PlaneId, SmolStr, Value};
-use polder_store::{ListQuery, ObjectName, Plane, StoredObject, Turns};
+use polder_store::{ListQuery, ObjectName, Plane, Store, StoredObject, Turn, Turns};
 
+use crate::conversion::Shared;
+use crate::custom::Turns as PlaneTurns;
 use crate::registry::Registry;
 
-/// Calls one plane may have under way; the next one waits, and its time runs.
-const PLANE_CALLS_MAX: usize = 32;
+/// Calls one plane may have under way; the next one waits, and its time runs. Whoever converts holds what it is answered until
+/// that is read.
+const ADMISSION_CALLS_MAX: usize = 32;
+const CONVERSION_CALLS_MAX: usize = 16;
 /// All planes together.
 const CALLS_MAX: usize = 8192;
 /// All webhooks of one phase of one request together: upstream's bound for a request.
@@ -42,17 +46,100 @@ pub struct WebhookCall<'a> {
     pub timeout: Duration,
 }
 
-/// The client, and who is calling.
-pub(crate) struct Webhooks {
-    client: OnceLock<Arc<dyn WebhookClient>>,
-    /// When there are as many calls as there may be, planes take turns.
-    turns: Arc<Turns>,
+/// What a webhook is called for. Those who wait for one purpose take nothing from the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Purpose {
+    Admission,
+    Conversion,
 }
 
-impl Default for Webhooks {
-    fn default() -> Webhooks {
-        Webhooks { client: OnceLock::new(), turns: Turns::new(CALLS_MAX, PLANE_CALLS_MAX) }
+/// The client, and who is calling.
+pub(crate) struct Webhooks {
+    store: Arc<Store>,
+    client: OnceLock<Arc<dyn WebhookClient>>,
+    /// When there are as many calls as there may be, planes take turns; for each purpose by itself.
+    admission: Arc<Turns>,
+    conversion: Arc<Turns>,
+    /// Long answers about objects of a plane are read one at a time.
+    pub(crate) reading: PlaneTurns,
+    /// What was converted for those who watch.
+    pub(crate) shared: Shared,
+}
+
+impl Webhooks {
+    pub(crate) fn new(store: &Arc<Store>) -> Webhooks {
+        Webhooks {
+            store: store.clone(),
+            client: OnceLock::new(),
+            admission: Turns::new(CALLS_MAX, ADMISSION_CALLS_MAX),
+            conversion: Turns::new(CALLS_MAX, CONVERSION_CALLS_MAX),
+            reading: PlaneTurns::default(),
+            shared: Shared::default(),
+        }
     }
+
+    /// Waits for a place among the calls of a plane. Whoever has it holds what it asks and what it is answered.
+    pub(crate) async fn begin<'a>(
+        &'a self,
+        plane: &'a Arc<Plane>,
+        purpose: Purpose,
+        endpoint: &'a Endpoint,
+        timeout: Duration,
+    ) -> Result<Call<'a>, String> {
+        // Rounded up, as upstream tells it.
+        let seconds = timeout.as_millis().div_ceil(1000).max(1);
+        let url = format!("{}?timeout={seconds}s", endpoint.url());
+        let deadline = tokio::time::Instant::now() + timeout;
+        let turns = match purpose {
+            Purpose::Admission => &self.admission,
+            Purpose::Conversion => &self.conversion,
+        };
+        match tokio::time::timeout_at(deadline, turns.take(plane.id)).await {
+            Ok(turn) => Ok(Call { webhooks: self, plane, endpoint, url, deadline, _turn: turn }),
+            Err(_) => Err(failed(&url, "context deadline exceeded")),
+        }
+    }
+}
+
+/// A call that has its place.
+pub(crate) struct Call<'a> {
+    webhooks: &'a Webhooks,
+    plane: &'a Arc<Plane>,
+    endpoint: &'a Endpoint,
+    url: String,
+    deadline: tokio::time::Instant,
+    _turn: Turn,
+}
+
+impl Call<'_> {
+    /// Posts a review, and gives the answer, or why there is none.
+    pub(crate) async fn post(&self, body: Vec<u8>) -> Result<Vec<u8>, String> {
+        let Some(client) = self.webhooks.client.get() else {
+            return Err(failed(&self.url, "this server calls no webhooks"));
+        };
+        let call = async {
+            let dial = match &self.endpoint.location {
+                Location::Url(_) => None,
+                Location::Service { namespace, name, port, .. } => {
+                    let store = &self.webhooks.store;
+                    let found = resolve_service(store, self.plane, namespace, name, *port).await;
+                    Some(found.map_err(|why| failed(&self.url, &why))?)
+                }
+            };
+            let timeout = self.deadline.saturating_duration_since(tokio::time::Instant::now());
+            let authorities = &self.endpoint.authorities;
+            let (plane, url) = (self.plane.id, self.url.clone());
+            client.post(WebhookCall { plane, url, dial, authorities, body, timeout }).await
+        };
+        match tokio::time::timeout_at(self.deadline, call).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(failed(&self.url, "context deadline exceeded")),
+        }
+    }
+}
+
+fn failed(url: &str, why: &str) -> String {
+    format!("Post {url:?}: {why}")
 }
 
 impl Registry {
@@ -71,75 +158,43 @@ impl Registry {
         began: Instant,
     ) -> Result<Vec<u8>, String> {
         let timeout = timeout.min(PHASE_MAX.saturating_sub(began.elapsed()));
-        let base = endpoint.url();
-        // Rounded up, as upstream tells it.
-        let seconds = timeout.as_millis().div_ceil(1000).max(1);
-        let url = format!("{base}?timeout={seconds}s");
-        let failed = |why: &str| format!("Post {url:?}: {why}");
-        let Some(client) = self.webhooks.client.get() else {
-            return Err(failed("this server calls no webhooks"));
-        };
-        let deadline = tokio::time::Instant::now() + timeout;
-        let call = async {
-            let _turn = self.webhooks.turns.take(plane.id).await;
-            let dial = match &endpoint.location {
-                Location::Url(_) => None,
-                Location::Service { namespace, name, port, .. } => Some(
-                    self.resolve_service(plane, namespace, name, *port).await.map_err(|why| failed(&why))?,
-                ),
-            };
-            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-            let authorities = &endpoint.authorities;
-            client
-                .post(WebhookCall {
-                    plane: plane.id,
-                    url: url.clone(),
-                    dial,
-                    authorities,
-                    body,
-                    timeout: left,
-                })
-                .await
-        };
-        match tokio::time::timeout_at(deadline, call).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(failed("context deadline exceeded")),
-        }
+        self.webhooks.begin(plane, Purpose::Admission, endpoint, timeout).await?.post(body).await
     }
+}
 
-    /// A ready endpoint of a service of the plane.
-    pub(crate) async fn resolve_service(
-        &self,
-        plane: &Arc<Plane>,
-        namespace: &str,
-        name: &str,
-        port: u16,
-    ) -> Result<(String, u16), String> {
-        let services = self.store.resource_id(&GroupResource::new("", "services"));
-        let found = self.store.get(plane, services, &ObjectName::new(namespace, name)).await;
-        let found = found.map_err(|error| error.to_string())?;
-        let service = parse(&found.ok_or_else(|| format!("service {name:?} not found"))?);
-        if service.str_at(&["spec", "type"]) == Some("ExternalName") {
-            return Err("unsupported service type \"ExternalName\"".into());
-        }
-        let mut ports = service.array_at(&["spec", "ports"]).iter();
-        let wanted = ports.find(|own| own.i64_at(&["port"]) == Some(i64::from(port)));
-        let wanted = wanted.ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
-        let wanted = wanted.str_at(&["name"]).unwrap_or_default();
-        let slices = self.store.resource_id(&GroupResource::new("discovery.k8s.io", "endpointslices"));
-        let query = ListQuery {
-            namespace: Some(SmolStr::new(namespace)),
-            bytes_max: SLICES_BYTES_MAX,
-            ..ListQuery::all(slices)
-        };
-        let page = self.store.list(plane, query).await.map_err(|error| error.to_string())?;
-        let own = page.objects.iter().map(parse).filter(|slice| {
+/// A ready endpoint of a service of the plane.
+pub(crate) async fn resolve_service(
+    store: &Store,
+    plane: &Arc<Plane>,
+    namespace: &str,
+    name: &str,
+    port: u16,
+) -> Result<(String, u16), String> {
+    let services = store.resource_id(&GroupResource::new("", "services"));
+    let found = store.get(plane, services, &ObjectName::new(namespace, name)).await;
+    let found = found.map_err(|error| error.to_string())?;
+    let service = parse(&found.ok_or_else(|| format!("service {name:?} not found"))?);
+    if service.str_at(&["spec", "type"]) == Some("ExternalName") {
+        return Err("unsupported service type \"ExternalName\"".into());
+    }
+    let mut ports = service.array_at(&["spec", "ports"]).iter();
+    let wanted = ports.find(|own| own.i64_at(&["port"]) == Some(i64::from(port)));
+    let wanted = wanted.ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
+    let wanted = wanted.str_at(&["name"]).unwrap_or_default();
+    let slices = store.resource_id(&GroupResource::new("discovery.k8s.io", "endpointslices"));
+    let query = ListQuery {
+        namespace: Some(SmolStr::new(namespace)),
+        bytes_max: SLICES_BYTES_MAX,
+        ..ListQuery::all(slices)
+    };
+    let page = store.list(plane, query).await.map_err(|error| error.to_string())?;
+    let own =
+        page.objects.iter().map(parse).filter(|slice| {
             slice.str_at(&["metadata", "labels", "kubernetes.io/service-name"]) == Some(name)
         });
-        own.filter_map(|slice| ready(&slice, wanted))
-            .next()
-            .ok_or_else(|| format!("no endpoints available for service {name:?}"))
-    }
+    own.filter_map(|slice| ready(&slice, wanted))
+        .next()
+        .ok_or_else(|| format!("no endpoints available for service {name:?}"))
 }
 
 fn parse(stored: &Arc<StoredObject>) -> Value {

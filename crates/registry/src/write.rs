@@ -16,7 +16,7 @@ use polder_admission::Operation;
 use crate::admission::shown_name;
 use crate::allotment::Allotment;
 use crate::behavior::Occasion;
-use crate::context::{FieldValidation, RequestContext, WriteOptions};
+use crate::context::{FieldValidation, Reading, RequestContext, WriteOptions};
 use crate::decode::{self, Document, Duplicates};
 use crate::definition::{Origin, Target};
 use crate::finalize::{begins_to_go, is_marked};
@@ -24,7 +24,7 @@ use crate::identity::{check_missing_uid, check_name, check_same_kind, check_same
 use crate::metadata;
 use crate::registry::{Answered, ObjectAnswer, Registry, convert, needs_conversion};
 use crate::status::{commit_failed, read_failed};
-use crate::{custom, ownership, planes, scale};
+use crate::{custom, planes, scale};
 
 /// How often a write without a resource version starts over before the client is told.
 pub(crate) const ATTEMPTS_MAX: usize = 32;
@@ -79,7 +79,7 @@ impl Registry {
         if value.str_at(&["metadata", "resourceVersion"]).is_some_and(|version| !version.is_empty()) {
             return Err(Status::untyped(500, "resourceVersion should not be set on objects to be created"));
         }
-        ownership::created(target, &mut value, options, &self.now());
+        self.note_created(context, target, &mut value, options).await;
         self.create_decoded(context, target, value, options).await
     }
 
@@ -163,14 +163,15 @@ impl Registry {
         guards.extend(custom::guard(self, context, target).await?);
         let key = self.key(context, target);
         let plane = planes::change(self, context, target, Some(&value), None)?;
-        let record = self.fitted(context, target, &mut value)?;
+        let record = self.fitted(context, target, &mut value).await?;
+        let shown = self.shown(context, target, &record).await?;
         let account = self.account(context, target, Some(&value), None, options.dry_run).await?;
         if options.dry_run {
             if self.find(context, target).await?.is_some() {
                 return Err(CreateError::Exists);
             }
             let mut value =
-                self.as_if_stored(context, target, value, &record, polder_store::Revision::default())?;
+                self.as_if_stored(context, target, value, &shown, polder_store::Revision::default())?;
             value.remove_at(&["metadata", "resourceVersion"]);
             return Ok(Answered::Made(value));
         }
@@ -188,7 +189,7 @@ impl Registry {
                 planes::warn_if_full(context, committed.plane.as_deref());
                 // The space is of no interest to whoever answers a client.
                 let space = context.plane.overlay();
-                let stored = Arc::new(StoredObject { name: key.name, revision, space, record });
+                let stored = Arc::new(StoredObject { name: key.name, revision, space, record: shown });
                 Ok(self.answer(context, target, stored)?)
             }
             Err(CommitError::Conflict { key: other, .. }) if other == key => Err(CreateError::Exists),
@@ -272,7 +273,7 @@ impl Registry {
                 self.authorize(context, "create", target).await?;
                 let mut new = value.clone();
                 new.remove_at(&["metadata", "resourceVersion"]);
-                ownership::created(target, &mut new, options, &self.now());
+                self.note_created(context, target, &mut new, options).await;
                 match self.create_decoded(context, target, new, options).await {
                     Err(status) if status.reason == Some(Reason::AlreadyExists) && !last => {}
                     outcome => return outcome,
@@ -348,7 +349,7 @@ impl Registry {
         force: Force,
         options: &WriteOptions,
     ) -> Result<ObjectAnswer, Status> {
-        let mut new = ownership::applied(target, None, intent, force, options, &self.now())?;
+        let mut new = self.applied(context, target, None, intent, force, options).await?;
         match uid(&new) {
             "" => {}
             sent => {
@@ -379,7 +380,7 @@ impl Registry {
     ) -> Result<Answered, Status> {
         for _ in 0..ATTEMPTS_MAX {
             let stored = self.must_find(context, target).await?;
-            let old = self.to_client(context, target, &stored)?;
+            let old = self.read_client(context, target, &stored).await?;
             let mut new = old.clone();
             change(&mut new)?;
             if let Some(answer) = self.store_changed(context, target, new, &old, &stored, options).await? {
@@ -400,12 +401,14 @@ impl Registry {
         let _turn = custom::turn(self, context, target).await;
         for _ in 0..ATTEMPTS_MAX {
             let stored = self.must_find(context, target).await?;
-            let old = self.to_client(context, target, &stored)?;
+            let target = self.stored_target(context, target, &stored);
+            let target = target.as_ref();
+            let old = self.read_client(context, target, &stored).await?;
             let new = match &source {
                 Source::Put(value) => {
                     check_uid(target, value, &old)?;
                     let mut new = value.clone();
-                    ownership::updated(target, &old, &mut new, options, &self.now());
+                    self.note_updated(context, target, &old, &mut new, options).await;
                     new
                 }
                 Source::Patch(kind, patch, duplicates) => {
@@ -423,12 +426,11 @@ impl Registry {
                     }
                     check_name(target, new.str_at(&["metadata", "name"]).unwrap_or_default())?;
                     metadata::check_namespace(&mut new, target)?;
-                    ownership::updated(target, &old, &mut new, options, &self.now());
+                    self.note_updated(context, target, &old, &mut new, options).await;
                     new
                 }
                 Source::Apply(intent, force) => {
-                    let mut new =
-                        ownership::applied(target, Some(&old), intent, *force, options, &self.now())?;
+                    let mut new = self.applied(context, target, Some(&old), intent, *force, options).await?;
                     check_name(target, new.str_at(&["metadata", "name"]).unwrap_or_default())?;
                     metadata::check_namespace(&mut new, target)?;
                     shape_applied(context, target, &mut new)?;
@@ -582,7 +584,16 @@ impl Registry {
             target.definition.complete(version, &mut new).ok();
         }
         keep_times(&mut new, old);
-        let mut record = encoded(context, target, &new);
+        if is_finished(&new) && !options.dry_run {
+            // Nobody needs to know how it would have been stored.
+            let plane = planes::change(self, context, target, None, Some(old))?;
+            return self.remove_finished(context, target, (new, old), stored, plane).await;
+        }
+        let keeps_form = keeps_form(context, target);
+        let mut record = match keeps_form {
+            true => with_metadata(&new, stored)?,
+            false => self.encoded(context, target, &new).await?,
+        };
         // What is on its way out goes, and what does not grow stays, however large it is.
         if record.len() > stored.record.len()
             && !is_finished(&new)
@@ -591,25 +602,27 @@ impl Registry {
             let kept = if reread { untouched_but_metadata(target, &new, old, stored) } else { None };
             record = match kept {
                 Some(record) => record,
-                None => self.fitted(context, target, &mut new)?,
+                None if keeps_form => {
+                    self.check_size(context, target, &record)?;
+                    record
+                }
+                None => self.fitted(context, target, &mut new).await?,
             };
         }
+        let shown = self.shown(context, target, &record).await?;
         if options.dry_run {
             self.account(context, target, Some(&new), Some(old), true).await?;
             return Ok(Some(Answered::Made(self.as_if_stored(
                 context,
                 target,
                 new,
-                &record,
+                &shown,
                 stored.revision,
             )?)));
         }
-        if is_finished(&new) {
-            let plane = planes::change(self, context, target, None, Some(old))?;
-            return self.remove_finished(context, target, (new, old), stored, plane).await;
-        }
         if custom::is_unchanged(target, &record, &stored.record) {
-            return self.answer(context, target, stored.clone()).map(Some);
+            let stored = StoredObject { record: shown, ..StoredObject::clone(stored) };
+            return self.answer(context, target, Arc::new(stored)).map(Some);
         }
         let mut writes = vec![Write {
             key: key.clone(),
@@ -632,7 +645,7 @@ impl Registry {
                     custom::deleted(self, context, target);
                 }
                 let (revision, space) = (committed.revision, context.plane.overlay());
-                let stored = Arc::new(StoredObject { name: key.name, revision, space, record });
+                let stored = Arc::new(StoredObject { name: key.name, revision, space, record: shown });
                 self.answer(context, target, stored).map(Some)
             }
             Err(CommitError::Conflict { found: Some(_), .. }) => Ok(None),
@@ -697,15 +710,65 @@ impl Registry {
     }
 
     /// The object as it is stored. One that is too large only because of its owners loses them.
-    fn fitted(&self, context: &RequestContext, target: &Target, value: &mut Value) -> Result<Record, Status> {
-        let record = encoded(context, target, value);
+    async fn fitted(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        value: &mut Value,
+    ) -> Result<Record, Status> {
+        let record = self.encoded(context, target, value).await?;
         match self.check_size(context, target, &record) {
             Err(_) if value.remove_at(&["metadata", "managedFields"]).is_some() => {
-                let record = encoded(context, target, value);
+                let record = self.encoded(context, target, value).await?;
                 self.check_size(context, target, &record).map(|()| record)
             }
             outcome => outcome.map(|()| record),
         }
+    }
+
+    /// An object in the form it is stored in; copied only when that differs from the client's.
+    async fn encoded(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        value: &Value,
+    ) -> Result<Record, Status> {
+        let definition = &target.definition;
+        let stored = |value: &Value| definition.to_stored(&target.served().name, value);
+        if definition.conversion.is_some() {
+            let storage = &definition.storage.version;
+            if target.served().name == *storage {
+                return Ok(stored(value));
+            }
+            let converted = self.convert(context, target, value.clone(), storage).await?;
+            // What a webhook made is not complete: it comes in no version.
+            return Ok(definition.to_stored("", &converted));
+        }
+        if !needs_conversion(target) && !planes::has_live_status(context, target) {
+            return Ok(stored(value));
+        }
+        let mut stored_form = value.clone();
+        convert(target, &mut stored_form, &target.group_version(), &definition.storage);
+        planes::strip_live(context, target, &mut stored_form);
+        Ok(stored(&stored_form))
+    }
+
+    /// What is about to be stored, as the client will be shown it. Known before it is stored: what cannot be shown is not
+    /// done.
+    async fn shown(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        record: &Record,
+    ) -> Result<Record, Status> {
+        let needs = target.definition.needs_webhook(&target.served().name, record);
+        if !needs || self.converter(context, target).is_none() {
+            return Ok(record.clone());
+        }
+        let (name, space) = (self.key(context, target).name, context.plane.overlay());
+        let revision = polder_store::Revision::default();
+        let stored = Arc::new(StoredObject { name, revision, space, record: record.clone() });
+        Ok(self.in_version(context, target, stored).await?.record.clone())
     }
 
     /// What a dry run answers: for a custom object, what a read would show of the record.
@@ -802,16 +865,17 @@ fn shape_applied(context: &RequestContext, target: &Target, new: &mut Value) -> 
     shaped.map_err(|problem| problem.in_document(&target.definition.kind, &target.served().name))
 }
 
-/// An object in the form it is stored in; copied only when that differs from the client's.
-fn encoded(context: &RequestContext, target: &Target, value: &Value) -> Record {
-    let stored = |value: &Value| target.definition.to_stored(&target.served().name, value);
-    if !needs_conversion(target) && !planes::has_live_status(context, target) {
-        return stored(value);
-    }
-    let mut stored_form = value.clone();
-    convert(target, &mut stored_form, &target.group_version(), &target.definition.storage);
-    planes::strip_live(context, target, &mut stored_form);
-    stored(&stored_form)
+/// Whether a write changes metadata only, of an object that stays in the version it is stored in.
+fn keeps_form(context: &RequestContext, target: &Target) -> bool {
+    target.definition.conversion.is_some() && context.reading == Reading::AsStored
+}
+
+/// A stored object with other metadata.
+fn with_metadata(new: &Value, stored: &StoredObject) -> Result<Record, Status> {
+    let body = Value::parse(stored.record.body());
+    let mut body = body.map_err(|error| Status::internal(error.to_string()))?;
+    copy_member(&mut body, new, "metadata");
+    Ok(Record::encode_as(&body, stored.record.form()))
 }
 
 /// If a write changes nothing but metadata, the object with the rest as it is stored, under the schema of that time:
@@ -827,9 +891,7 @@ fn untouched_but_metadata(
     if !same_but_status(new, &before, false) {
         return None;
     }
-    let mut body = Value::parse_own(stored.record.body()).ok()?;
-    copy_member(&mut body, new, "metadata");
-    Some(Record::encode_as(&body, stored.record.form()))
+    with_metadata(new, stored).ok()
 }
 
 /// A deleted object that nothing holds back any more.

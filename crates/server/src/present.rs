@@ -137,6 +137,11 @@ impl Presenter<'_> {
                 ("items", list.to_vec())
             }
             Form::Whole | Form::Discovery => {
+                let mut meta = meta;
+                if self.target.definition.is_custom() && !meta.contains_key("continue") {
+                    // As upstream has it: lists of custom objects always say how to go on.
+                    meta.insert("continue", "");
+                }
                 let mut out = Vec::with_capacity(256);
                 out.extend_from_slice(b"{\"kind\":");
                 write_string(&self.target.definition.list_kind, &mut out);

@@ -134,7 +134,15 @@ impl Stream {
         if kept.is_none() {
             // What is kept goes first: it has room already, and nothing is asked for while it is held.
             self.room().await?;
-            self.watch.read_page().await;
+            if self.watch.reads_page() {
+                // It may take long: a webhook may have to be asked.
+                tokio::select! {
+                    biased;
+                    () = self.watch.read_page() => {}
+                    () = self.stopping.as_mut() => return None,
+                    () = tokio::time::sleep_until(self.end) => return None,
+                }
+            }
         }
         if self.watch.is_told_state() {
             // Whoever waits for news holds nothing.

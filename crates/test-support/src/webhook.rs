@@ -86,7 +86,8 @@ fn serve(stream: TcpStream, config: Arc<ServerConfig>, answer: Answer) -> Option
             Err((code, body)) => (code, body),
             Ok(mut response) => {
                 response["uid"] = review["request"]["uid"].clone();
-                let review = json!({"kind": "AdmissionReview", "apiVersion": review["apiVersion"], "response": response});
+                let review =
+                    json!({"kind": review["kind"], "apiVersion": review["apiVersion"], "response": response});
                 (200, review.to_string())
             }
         };

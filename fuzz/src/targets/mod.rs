@@ -44,5 +44,7 @@ targets! {
     certificate make,
     accept,
     protobuf_body make,
+    admission_answer make,
+    conversion_answer make,
     kubeconfig,
 }

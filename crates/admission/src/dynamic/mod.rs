@@ -21,7 +21,7 @@ use polder_model::SmolStr;
 pub use binding::Binding;
 pub use policy::{CheckedKind, MutatingPolicy, Policy, kinds_to_check, type_warnings};
 pub use questions::{About, Asked};
-pub use webhook::{Endpoint, Location, Webhook};
+pub use webhook::{Accepted, Endpoint, Location, ReviewVersion, Webhook, read as read_answer};
 
 pub(crate) use conditions::Matched;
 pub(crate) use matching::Surroundings;
@@ -29,7 +29,7 @@ pub(crate) use policy::{AnnotationOutcome, Basis, Change, Judged, judge};
 pub(crate) use questions::Answers;
 pub(crate) use request::{Inputs, describe};
 pub(crate) use running::{Meter, OUT_OF_BUDGET};
-pub(crate) use webhook::{Accepted, read as read_answer, review};
+pub(crate) use webhook::review;
 
 /// About what a binding takes.
 const BINDING_BYTES: usize = 2048;

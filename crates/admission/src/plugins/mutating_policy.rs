@@ -141,7 +141,7 @@ impl Workshop<'_> {
             let change = self.bench.run(Some(&*self.object), &concern.form, param, change).await?;
             match change.unwrap_or_else(|| Err(OUT_OF_BUDGET.into())) {
                 Err(why) => self.fail(bound, binding, &why),
-                Ok(change) => match self.changed(change, &concern.form.kind)? {
+                Ok(change) => match self.changed(change, &concern.form.kind).await? {
                     Ok(Some(new)) => *self.object = new,
                     Ok(None) => {}
                     Err(why) => self.fail(bound, binding, &why),
@@ -159,7 +159,7 @@ impl Workshop<'_> {
     }
 
     /// The object with a change, `None` when the change does not apply, or why it cannot be made.
-    fn changed(
+    async fn changed(
         &self,
         change: Change,
         kind: &GroupVersionKind,
@@ -175,7 +175,7 @@ impl Workshop<'_> {
         let same = kind == request.kind;
         let shown = match same {
             true => self.object.clone(),
-            false => world.converted(self.object, kind),
+            false => world.converted(self.object, kind).await?,
         };
         let patched = match change {
             Change::Overlay(mut overlay) => {
@@ -194,7 +194,7 @@ impl Workshop<'_> {
         };
         let mut new = match same {
             true => patched,
-            false => world.converted(&patched, request.kind),
+            false => world.converted(&patched, request.kind).await?,
         };
         world.shape_strictly(&mut new)?;
         Ok(Ok(Some(new)))

@@ -161,7 +161,7 @@ impl<'a> Bench<'a> {
         params: Option<&Value>,
         work: impl Fn(&Inputs<'_>, &mut Meter) -> T + Clone + Send + 'static,
     ) -> Result<Option<T>, Status> {
-        let (object, old) = (self.shown(object, form), self.shown(self.request.old, form));
+        let (object, old) = (self.shown(object, form).await?, self.shown(self.request.old, form).await?);
         let is_namespace = self.request.kind.kind == "Namespace" && self.request.kind.group.is_empty();
         let namespace = self.namespace.filter(|_| !is_namespace);
         let described = describe(self.request, form);
@@ -208,11 +208,15 @@ impl<'a> Bench<'a> {
     }
 
     /// An object as the policy wants to see it.
-    fn shown<'v>(&self, object: Option<&'v Value>, form: &Form) -> Option<Cow<'v, Value>> {
+    async fn shown<'v>(
+        &self,
+        object: Option<&'v Value>,
+        form: &Form,
+    ) -> Result<Option<Cow<'v, Value>>, Status> {
         let same = form.kind == *self.request.kind;
-        object.map(|object| match same {
-            true => Cow::Borrowed(object),
-            false => Cow::Owned(self.world.converted(object, &form.kind)),
+        Ok(match object {
+            Some(object) if !same => Some(Cow::Owned(self.world.converted(object, &form.kind).await?)),
+            object => object.map(Cow::Borrowed),
         })
     }
 }

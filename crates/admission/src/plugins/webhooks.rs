@@ -112,7 +112,7 @@ async fn change(
                 tell(webhook, &accepted, notes);
                 match accepted.refusal {
                     Some(refusal) => Err(Failure::Refused(refusal)),
-                    None => called.patched(&accepted.patch, request, world),
+                    None => called.patched(&accepted.patch, request, world).await,
                 }
             }
             Err(failure) => Err(failure),
@@ -247,13 +247,13 @@ impl<'a> Called<'a> {
     ) -> Result<Option<Called<'a>>, Status> {
         let Some(form) = webhook.matcher.form(request, around)? else { return Ok(None) };
         let same = form.kind == *request.kind;
-        let shown = |object: Option<&'a Value>| {
-            object.map(|object| match same {
-                true => Cow::Borrowed(object),
-                false => Cow::Owned(world.converted(object, &form.kind)),
+        let shown = async |object: Option<&'a Value>| {
+            Ok::<_, Status>(match object {
+                Some(object) if !same => Some(Cow::Owned(world.converted(object, &form.kind).await?)),
+                object => object.map(Cow::Borrowed),
             })
         };
-        let (object, old) = (shown(around.object), shown(request.old));
+        let (object, old) = (shown(around.object).await?, shown(request.old).await?);
         let described = describe(request, &form);
         let called = Called { webhook, form, described, object, old };
         if webhook.conditions.is_empty() {
@@ -343,7 +343,7 @@ impl<'a> Called<'a> {
     }
 
     /// The object with a patch; `None` when the patch is empty.
-    fn patched(
+    async fn patched(
         &self,
         patch: &[u8],
         request: &Attributes<'_>,
@@ -371,7 +371,7 @@ impl<'a> Called<'a> {
             apply_json_patch(object.clone(), &patch).map_err(|error| internal(error.to_string()))?;
         let mut new = match self.form.kind == *request.kind {
             true => patched,
-            false => world.converted(&patched, request.kind),
+            false => world.converted(&patched, request.kind).await.map_err(Failure::Refused)?,
         };
         world.shape(&mut new).map_err(|status| internal(status.message))?;
         Ok(Some(new))

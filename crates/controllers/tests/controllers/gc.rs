@@ -156,3 +156,65 @@ fn a_thousand_dependents_go() {
     plane.delete(&format!("{MAPS}/owner")).expect(200);
     left(&plane, &[]);
 }
+
+/// Nobody answers for the webhook that converts these objects; who owns them is known without it.
+#[test]
+fn dependents_go_also_when_nobody_can_convert_them() {
+    let server = TestServer::start();
+    let plane = server.plane("a");
+    let version = |name: &str, storage: bool| {
+        let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {name: {"type": "string"}}}});
+        json!({"name": name, "served": true, "storage": storage, "schema": schema})
+    };
+    let crd = |new: bool| {
+        json!({
+            "metadata": {"name": "things.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+                "versions": [version("v1", !new), version("v2", new)],
+                "conversion": {"strategy": "Webhook", "webhook": {
+                    "conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://nobody.example.com/"}}},
+            },
+        })
+    };
+    let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    plane.post(crds, &crd(false)).expect(201);
+    let things = "/apis/example.com/v1/namespaces/default/things";
+    let owner_of = |owner: &Value, kind: &str, version: &str| {
+        json!({"apiVersion": version, "kind": kind, "blockOwnerDeletion": true,
+            "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]})
+    };
+    let thing = |name: &str, owners: Vec<Value>| {
+        let object = json!({"kind": "Thing", "apiVersion": "example.com/v1", "v1": "x",
+            "metadata": {"name": name, "ownerReferences": owners}});
+        plane.post(things, &object).expect(201).json()
+    };
+    let (one, two) = (make(&plane, "one", &[]), make(&plane, "two", &[]));
+    let [of_one, of_two] = [&one, &two].map(|owner| owner_of(owner, "ConfigMap", "v1"));
+    let kept = thing("kept", vec![]);
+    thing("child", vec![of_one.clone()]);
+    thing("shared", vec![of_one, of_two.clone()]);
+    thing("waits", vec![of_two]);
+    thing("left-behind", vec![owner_of(&kept, "Thing", "example.com/v1")]);
+    // Objects stay in the version they were stored in, which is not the one that is stored now.
+    let change = json!({"spec": {"versions": crd(true)["spec"]["versions"]}});
+    plane.patch(&format!("{crds}/things.example.com"), "merge", &change).expect(200);
+    plane.get("/apis/example.com/v2/namespaces/default/things").expect(500);
+    let things_are = |expected: &[&str]| {
+        eventually(&format!("{expected:?} are left"), || {
+            let list = plane.get(things).expect(200).json();
+            let items = list["items"].as_array().cloned().unwrap_or_default();
+            let names: Vec<&str> =
+                items.iter().filter_map(|item| item["metadata"]["name"].as_str()).collect();
+            names == expected
+        });
+    };
+    plane.delete(&format!("{MAPS}/one")).expect(200);
+    things_are(&["kept", "left-behind", "shared", "waits"]);
+    delete(&plane, "two", "Foreground");
+    things_are(&["kept", "left-behind"]);
+    left(&plane, &[]);
+    plane
+        .delete_with(&format!("{things}/left-behind"), &json!({"propagationPolicy": "Foreground"}))
+        .expect(500);
+}

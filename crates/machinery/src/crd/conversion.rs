@@ -1,9 +1,12 @@
 //! How a definition converts between its versions.
 //!
-//! Certificates in `caBundle` are not looked at here: a bad one fails when the webhook is called.
+//! As upstream has it, a definition may come with authorities nobody can read: then it is not served until they are mended.
+//! One that is served does not get such.
 
 use std::collections::HashSet;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use polder_model::{FieldError, FieldPath, Value, names};
 
 use super::enum_problems;
@@ -43,6 +46,74 @@ pub(super) fn conversion_problems(spec: &Value, path: &FieldPath<'_>, problems: 
             problems.push(FieldError::forbidden(at_reviews, detail));
         }
     }
+}
+
+/// Why nobody can read the authorities of a definition's webhook; `None` when it has none.
+pub fn bundle_problem(crd: &Value) -> Option<String> {
+    let bundle = crd.str_at(&["spec", "conversion", "webhook", "clientConfig", "caBundle"])?;
+    let bundle = STANDARD.decode(bundle).unwrap_or_default();
+    if bundle.is_empty() {
+        return None;
+    }
+    let text = String::from_utf8_lossy(&bundle);
+    let blocks: Vec<Block<'_>> = blocks(&text).collect();
+    if blocks.iter().any(|block| block.is_certificate()) {
+        return None;
+    }
+    let why = match blocks.iter().find(|block| block.kind == "CERTIFICATE") {
+        Some(_) => "failed to parse certificate: x509: malformed certificate",
+        None if blocks.is_empty() => "unable to parse bytes as PEM block",
+        None => "no valid certificate authority data seen",
+    };
+    Some(format!("unable to load root certificates: {why}"))
+}
+
+/// A change that gives a definition which is served authorities that nobody can read, where it had others.
+pub(super) fn bundle_problems(crd: &Value, old: &Value, problems: &mut Vec<FieldError>) {
+    let is_established =
+        |one: &Value| one.str_at(&["type"]) == Some("Established") && one.str_at(&["status"]) == Some("True");
+    if !old.array_at(&["status", "conditions"]).iter().any(is_established)
+        || crd.str_at(&["spec", "conversion", "strategy"]) != Some("Webhook")
+        || bundle_problem(old).is_some()
+    {
+        return;
+    }
+    let Some(problem) = bundle_problem(crd) else { return };
+    let (root, conversion) = (FieldPath::root("spec"), "conversion");
+    let conversion = root.member(conversion);
+    let client = conversion.member("webhookClientConfig");
+    let bundle = crd.at(&["spec", "conversion", "webhook", "clientConfig", "caBundle"]);
+    let bundle = bundle.cloned().unwrap_or_default();
+    problems.push(FieldError::invalid(client.member("caBundle"), shown(&bundle), problem));
+}
+
+/// A part of a PEM text.
+struct Block<'t> {
+    kind: &'t str,
+    body: &'t str,
+}
+
+impl Block<'_> {
+    /// Whether it could be a certificate: a whole DER sequence. What is in it is looked at when it is used.
+    fn is_certificate(&self) -> bool {
+        let body: String = self.body.split_ascii_whitespace().collect();
+        let der = STANDARD.decode(body).unwrap_or_default();
+        let len = match der.get(1..) {
+            Some([len @ ..=0x7f, ..]) => usize::from(*len) + 2,
+            Some([0x81, len, ..]) => usize::from(*len) + 3,
+            Some([0x82, high, low, ..]) => usize::from(u16::from_be_bytes([*high, *low])) + 4,
+            _ => return false,
+        };
+        self.kind == "CERTIFICATE" && der.first() == Some(&0x30) && der.len() == len
+    }
+}
+
+fn blocks(text: &str) -> impl Iterator<Item = Block<'_>> {
+    text.split("-----BEGIN ").skip(1).filter_map(|rest| {
+        let (kind, rest) = rest.split_once("-----")?;
+        let (body, _) = rest.split_once("-----END ")?;
+        Some(Block { kind, body })
+    })
 }
 
 fn client_problems(client: &Value, path: &FieldPath<'_>, problems: &mut Vec<FieldError>) {
@@ -138,5 +209,52 @@ fn review_problems(reviews: &[Value], path: &FieldPath<'_>, problems: &mut Vec<F
     if !REVIEW_VERSIONS.iter().any(|version| seen.contains(version)) {
         let detail = format!("must include at least one of {}", REVIEW_VERSIONS.join(", "));
         problems.push(FieldError::invalid(path, shown(&Value::Array(reviews.to_vec())), detail));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polder_model::json;
+
+    use super::*;
+
+    fn crd(bundle: &str, established: &str) -> Value {
+        let client = json!({"url": "https://a.b/", "caBundle": (STANDARD.encode(bundle))});
+        json!({
+            "spec": {"conversion": {"strategy": "Webhook", "webhook": {"clientConfig": client}}},
+            "status": {"conditions": [{"type": "Established", "status": established}]},
+        })
+    }
+
+    const GOOD: &str = "-----BEGIN CERTIFICATE-----\nMAMCAQE=\n-----END CERTIFICATE-----\n";
+    const OTHER: &str = "-----BEGIN KEY-----\nMAMCAQE=\n-----END KEY-----\n";
+
+    #[test]
+    fn authorities_that_nobody_can_read() {
+        for (bundle, expected) in [
+            ("", None),
+            (GOOD, None),
+            (&format!("{OTHER}{GOOD}"), None),
+            ("bad", Some("unable to parse bytes as PEM block")),
+            (OTHER, Some("no valid certificate authority data seen")),
+            (
+                "-----BEGIN CERTIFICATE-----\nMAMCAQ==\n-----END CERTIFICATE-----\n",
+                Some("failed to parse certificate: x509: malformed certificate"),
+            ),
+        ] {
+            let expected = expected.map(|why| format!("unable to load root certificates: {why}"));
+            assert_eq!(bundle_problem(&crd(bundle, "True")), expected, "{bundle}");
+        }
+    }
+
+    #[test]
+    fn what_is_served_gets_no_bad_authorities() {
+        for (old, established, count) in
+            [(GOOD, "True", 1), ("", "True", 1), (GOOD, "False", 0), ("bad", "True", 0)]
+        {
+            let mut problems = Vec::new();
+            bundle_problems(&crd("bad", "True"), &crd(old, established), &mut problems);
+            assert_eq!(problems.len(), count, "{old} {established}");
+        }
     }
 }

@@ -16,7 +16,7 @@ pub const AUTHENTICATION: &str = "extension-apiserver-authentication";
 pub const AUTHENTICATION_NAMESPACE: &str = "kube-system";
 
 /// Groups and versions with their priorities: the place of the group among groups, and of the version in its group.
-const LOCAL: [(&str, &str, i64, i64); 21] = [
+const LOCAL: [(&str, &str, i64, i64); 22] = [
     ("", "v1", 18_000, 1),
     ("apps", "v1", 17_800, 15),
     ("events.k8s.io", "v1", 17_750, 15),
@@ -31,6 +31,7 @@ const LOCAL: [(&str, &str, i64, i64); 21] = [
     ("rbac.authorization.k8s.io", "v1", 17_000, 15),
     ("storage.k8s.io", "v1", 16_800, 15),
     ("admissionregistration.k8s.io", "v1", 16_700, 15),
+    ("admissionregistration.k8s.io", "v1beta1", 16_700, 12),
     ("apiextensions.k8s.io", "v1", 16_700, 15),
     ("scheduling.k8s.io", "v1", 16_600, 15),
     ("coordination.k8s.io", "v1", 16_500, 15),

@@ -9,6 +9,7 @@ use polder_machinery::schema::{Schema, openapi};
 use polder_model::{GroupResource, GroupVersion, GroupVersionKind, SmolStr, Value, format_smolstr};
 use polder_store::Store;
 
+use super::conversion::Conversion;
 use super::form::StoredForm;
 use super::names::Names;
 use super::{is_terminating, schemas::Compiled};
@@ -91,6 +92,7 @@ pub(super) fn definition(
         versions,
         storage,
         forms,
+        conversion: Conversion::of(crd),
         behavior,
         origin: Origin::Custom,
         terminating: is_terminating(crd),

@@ -9,14 +9,17 @@
 //! the answer, and knowing that costs one comparison. The form says what the writer did, so this holds whatever
 //! happened to the CRD between the write's decision and its commit, and moves with the record into forks.
 //!
+//! Where a webhook converts (`crate::conversion`), objects come here as records of the reader's version already.
+//!
 //! As upstream does, an object is completed by the version it was stored in, and after that only loses what the reader's
 //! version does not know. What says nothing, or names a version that is gone, is taken to be of the storage version.
 
 use std::borrow::Cow;
 
 use polder_machinery::schema::Schema;
+use polder_machinery::schema::embedded::coerce_embedded;
 use polder_machinery::schema::reading::{Extent, complete, complete_for_reading, narrow, reading};
-use polder_model::{SmolStr, Status, Value};
+use polder_model::{FieldPath, SmolStr, Status, Value, format_smolstr};
 use polder_store::Record;
 use sha2::{Digest as _, Sha256};
 
@@ -121,6 +124,66 @@ impl ResourceDefinition {
             }
         }
         Record::encode_as(&stored_form, &storage.mark)
+    }
+}
+
+impl ResourceDefinition {
+    /// The version an object is stored in.
+    pub(crate) fn stored_version<'r>(&'r self, record: &'r Record) -> &'r str {
+        let (_, name) = split(record.form());
+        let named = self.forms.iter().find(|form| form.version.as_bytes() == name);
+        named.map_or(&self.storage.version, |form| &form.version)
+    }
+
+    /// Whether objects of a version stay in it until somebody writes them: only a webhook could say what else they are.
+    pub(crate) fn keeps(&self, version: &str) -> bool {
+        self.conversion.is_some() && self.form(version).is_some()
+    }
+
+    /// An object as it is stored in a version that it comes in, and which is kept.
+    pub(crate) fn to_kept(&self, version: &str, value: &Value) -> Record {
+        let mut completed = value.clone();
+        match self.form(version) {
+            Some(form) if complete(&form.schema, &mut completed).is_ok() => {
+                Record::encode_as(&completed, &form.mark)
+            }
+            _ => Record::encode(value),
+        }
+    }
+
+    /// Whether only the plane's webhook can say what a stored object is in a version.
+    pub(crate) fn needs_webhook(&self, version: &str, record: &Record) -> bool {
+        self.conversion.is_some() && self.stored_version(record) != version
+    }
+
+    /// An object as a webhook gets it: complete in the version it is stored in.
+    pub(crate) fn to_convert(&self, record: &Record, resource_version: u64) -> Result<Value, Status> {
+        let value = record.to_value(resource_version);
+        let mut value = value.map_err(|error| Status::internal(error.to_string()))?;
+        let version = self.stored_version(record);
+        if let Some(rereading) = self.rereading(version, record) {
+            rereading.apply(&mut value);
+        }
+        value.set_at(&["kind"], self.kind.clone());
+        value.set_at(&["apiVersion"], format_smolstr!("{}/{version}", self.group));
+        Ok(value)
+    }
+
+    /// What a webhook made of an object, as a record of the version it is in now. That version's schema takes away from it,
+    /// and adds nothing; the record says that this is how it reads.
+    pub(crate) fn converted_record(&self, version: &str, mut value: Value) -> Result<Record, Status> {
+        let Some(form) = self.form(version) else { return Ok(Record::encode(&value)) };
+        self.narrow_converted(version, &mut value)?;
+        Ok(Record::encode_as(&value, &form.mark))
+    }
+
+    /// Takes away from a converted object what its version does not know.
+    pub(crate) fn narrow_converted(&self, version: &str, value: &mut Value) -> Result<(), Status> {
+        let Some(form) = self.form(version) else { return Ok(()) };
+        let coerced = coerce_embedded(form.schema.node(), value, &FieldPath::ROOT);
+        coerced.map_err(|error| Status::untyped(500, error.to_string()))?;
+        narrow(&form.schema, value);
+        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 //! A CRD's conditions are decided when it is written, so it is served in the answer to its own create. Custom objects
 //! are stored only while their CRD is as the writer saw it ([`guard`]): none outlives it.
 
+mod conversion;
 mod definition;
 mod form;
 mod fresh;
@@ -24,6 +25,7 @@ use polder_model::{FieldError, FieldPath, GroupResource, PlaneId, SmolStr, Statu
 use polder_store::{Expect, Key, ObjectName, Revision, Store};
 use tokio::sync::OwnedMutexGuard;
 
+pub(crate) use self::conversion::Conversion;
 use self::definition::object_meta;
 pub(crate) use self::form::{StoredForm, is_unchanged};
 pub(crate) use self::intern::Interned;

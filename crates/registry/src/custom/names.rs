@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 
+use polder_machinery::crd::bundle_problem;
 use polder_model::{SmolStr, Value, json};
 
 /// The names a CRD was accepted with.
@@ -132,7 +133,13 @@ pub(super) fn settle<'a>(crd: &mut Value, others: impl Iterator<Item = &'a Names
     match &decision.conflict {
         None => {
             set_condition(crd, "NamesAccepted", "True", "NoConflicts", "no conflicts found", now);
-            if !is_true(crd, "Established") {
+            if is_true(crd, "Established") {
+                return true;
+            }
+            if bundle_problem(crd).is_some() {
+                let message = "The conversion webhook CABundle is invalid";
+                set_condition(crd, "Established", "False", "InvalidCABundle", message, now);
+            } else {
                 let message = "the initial names have been accepted";
                 set_condition(crd, "Established", "True", "InitialNamesAccepted", message, now);
             }

@@ -181,6 +181,11 @@ impl Collection {
     /// One object, in the version that is stored and as that reads today.
     fn write(&self, object: &StoredObject, version: u64, out: &mut Vec<u8>) -> Result<(), Status> {
         let storage = &self.definition.storage;
+        if self.definition.conversion.is_some() {
+            // Each in the version it is stored in: nobody needs a webhook for that, here or where it is imported.
+            self.definition.to_convert(&object.record, version)?.write(out);
+            return Ok(());
+        }
         let Some(rereading) = self.definition.rereading(&storage.version, &object.record) else {
             object.record.splice(&self.type_meta, version, out);
             return Ok(());

@@ -259,7 +259,8 @@ impl Import {
         let version = version.ok_or_else(|| Status::bad_request("an object without kind and apiVersion"))?;
         let definition = self.kinds.get(&GroupKind { group: version.group.clone(), kind: kind.clone() });
         let definition = definition.cloned().filter(|definition| {
-            definition.storage == version || definition.version(&version.version).is_some()
+            let is_known = definition.version(&version.version).is_some();
+            definition.storage == version || is_known || definition.keeps(&version.version)
         });
         let definition = definition.ok_or_else(|| {
             Status::bad_request(format!(
@@ -280,7 +281,10 @@ impl Import {
         convert(&target, &mut value, &version, &definition.storage);
         self.note(&target, &value)?;
         // What is imported was stored under a schema that may have changed since: it is taken as it would be read.
-        let record = definition.to_stored("", &value);
+        let record = match definition.keeps(&version.version) {
+            true => definition.to_kept(&version.version, &value),
+            false => definition.to_stored("", &value),
+        };
         self.registry.check_size(&self.inside, &target, &record)?;
         let (resource, name) = (definition.resource_id, ObjectName::new(namespace, name));
         let own = self.base.remove(&(resource, name.clone()));

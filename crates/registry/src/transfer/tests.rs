@@ -196,6 +196,53 @@ async fn old_custom_objects_move_as_they_are_read() {
     }
 }
 
+/// Where a webhook converts, nobody asks it for an export or import: objects move in the version they are stored in.
+#[tokio::test]
+async fn objects_move_in_the_version_they_are_stored_in() {
+    let source = registry(1);
+    plane_create(&source, "a", json!({})).await;
+    let version = |name: &str, storage: bool| {
+        let mut spec = json!({"type": "object"});
+        spec.set_at(&["properties", name, "type"], "string");
+        let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}});
+        json!({"name": name, "served": (storage), "storage": storage, "schema": schema})
+    };
+    let versions = |new: bool| json!([(version("v1", !new)), (version("v2", new))]);
+    let crd = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"kind": "Widget", "plural": "widgets"},
+            "versions": (versions(false)), "conversion": {"strategy": "Webhook", "webhook": {
+                "conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://nobody.test/"}}}},
+    });
+    create(&source, "a", "apiextensions.k8s.io|v1|customresourcedefinitions|||", crd).await.unwrap();
+    let widget =
+        |name: &str, spec: Value| json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec});
+    let old = widget("old", json!({"v1": "x"}));
+    create(&source, "a", "example.com|v1|widgets|default||", old).await.unwrap();
+    let path = "apiextensions.k8s.io|v1|customresourcedefinitions||widgets.example.com|";
+    let patch = json!({"spec": {"versions": (versions(true))}});
+    let patch = Document { value: patch, duplicates: Duplicates::default() };
+    let (inside, crd) = (context(&source, "a"), target(&source, "a", path).await);
+    let options = WriteOptions::default();
+    source.patch(&inside, &crd, crate::write::PatchKind::Merge, &patch, &options).await.unwrap();
+    let new = widget("new", json!({"v2": "y"}));
+    create(&source, "a", "example.com|v2|widgets|default||", new).await.unwrap();
+
+    let lines = export(&source, "a").await;
+    let copy = registry(2);
+    plane_create(&copy, "b", json!({})).await;
+    import(&copy, "b", &lines).await.unwrap();
+    for (name, version, spec) in [("old", "v1", r#"{"v1":"x"}"#), ("new", "v2", r#"{"v2":"y"}"#)] {
+        let path = format!("example.com|v2|widgets|default|{name}|");
+        let widget = target(&copy, "b", &path).await;
+        let stored = copy.must_find(&context(&copy, "b"), &widget).await.unwrap();
+        assert_eq!(widget.definition.stored_version(&stored.record), version);
+        let body = Value::parse(stored.record.body()).unwrap();
+        assert_eq!(body.get("spec").unwrap().to_string(), spec);
+    }
+    assert_eq!(objects(&export(&copy, "b").await), objects(&lines));
+}
+
 #[tokio::test]
 async fn what_comes_out_goes_in() {
     let (source, lines) = filled().await;

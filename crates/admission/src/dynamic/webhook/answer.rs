@@ -16,17 +16,17 @@ const ANNOTATION_LEN_MAX: usize = 10 * 1024;
 
 /// What a webhook says.
 #[derive(Debug)]
-pub(crate) struct Accepted {
-    pub(crate) warnings: Vec<String>,
-    pub(crate) annotations: Vec<(SmolStr, String)>,
+pub struct Accepted {
+    pub warnings: Vec<String>,
+    pub annotations: Vec<(SmolStr, String)>,
     /// Why not.
-    pub(crate) refusal: Option<Status>,
+    pub refusal: Option<Status>,
     /// A JSON patch.
-    pub(crate) patch: Vec<u8>,
+    pub patch: Vec<u8>,
 }
 
 /// Reads the answer of a webhook. `Err` when it is none; the text is what upstream says.
-pub(crate) fn read(
+pub fn read(
     webhook: &str,
     version: ReviewVersion,
     mutating: bool,

@@ -14,7 +14,7 @@ use super::conditions::Conditions;
 use super::expressions::Scope;
 use super::matching::Matcher;
 
-pub(crate) use answer::{Accepted, read};
+pub use answer::{Accepted, read};
 pub(crate) use review::review;
 
 /// Used where a webhook names none, and what upstream defaults to.
@@ -41,8 +41,9 @@ pub struct Webhook {
     pub(crate) endpoint: Arc<Endpoint>,
 }
 
+/// The forms of review that we speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReviewVersion {
+pub enum ReviewVersion {
     V1,
     V1beta1,
 }
@@ -73,7 +74,8 @@ pub enum Location {
 }
 
 impl Endpoint {
-    fn read(client: &Value) -> Endpoint {
+    /// From a `clientConfig`.
+    pub fn read(client: &Value) -> Endpoint {
         let text = |path: &[&str]| SmolStr::new(client.str_at(path).unwrap_or_default());
         let location = match client.get("service").filter(|service| !service.is_null()) {
             None => Location::Url(text(&["url"])),

@@ -160,6 +160,8 @@ impl Compiler<'_> {
             Ok(program) => program,
             Err(detail) => {
                 self.report(with_rule(&at.member("rule"), rule, &detail));
+                // Of a rule that does not compile upstream does not know what it uses.
+                self.unused_old(rule, at);
                 self.broken.push(bounded(detail));
                 return None;
             }
@@ -187,9 +189,8 @@ impl Compiler<'_> {
             }
             _ => {}
         }
-        if let Some(flag) = rule.get("optionalOldSelf").filter(|_| !uses_old) {
-            let detail = "may not be set if oldSelf is not used in rule";
-            self.report(FieldError::invalid(at.member("optionalOldSelf"), flag.clone(), detail));
+        if !uses_old {
+            self.unused_old(rule, at);
         }
         self.rules.bytes += program.memory_bytes();
         self.rules.bytes += message_program.as_ref().map_or(0, |(program, _)| program.memory_bytes());
@@ -244,6 +245,13 @@ impl Compiler<'_> {
         let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
         let detail = too_expensive(what, self.cost, SCHEMA_COST_MAX);
         self.report(FieldError::forbidden(path, detail));
+    }
+
+    fn unused_old(&mut self, rule: Source<'_>, at: &FieldPath<'_>) {
+        if let Some(flag) = rule.get("optionalOldSelf") {
+            let detail = "may not be set if oldSelf is not used in rule";
+            self.report(FieldError::invalid(at.member("optionalOldSelf"), flag.clone(), detail));
+        }
     }
 
     fn report(&mut self, problem: FieldError) {

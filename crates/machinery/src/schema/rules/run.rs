@@ -33,7 +33,7 @@ pub fn validate_rules(node: NodeRef<'_>, value: &Value, old: Option<&Value>, err
     };
     if errors.iter().any(is_grave) {
         let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
-        errors.push(FieldError::invalid("<nil>", "null", detail));
+        errors.push(FieldError::invalid("<nil>", Value::Null, detail));
         return;
     }
     let mut run = Run { rules, cost_left: OBJECT_COST_MAX, errors };

@@ -160,7 +160,7 @@ fn wrong_objects_are_not_judged() {
         None,
         &[
             r#"spec.n: Invalid value: "string": spec.n in body must be of type integer: "string""#,
-            r#"<nil>: Invalid value: "null": some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"#,
+            r#"<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"#,
         ],
     );
 }
