@@ -15,6 +15,10 @@ const INTEGER_LEN_MAX: usize = 18;
 
 /// Reads a document without the member at a path; the empty path means all of it.
 pub(super) fn read(bytes: &[u8], except: &[&str]) -> Option<Value> {
+    // Strings have none but escaped ones, and there are no blanks between the tokens.
+    if bytes.iter().any(|byte| *byte < b' ') {
+        return None;
+    }
     let text = std::str::from_utf8(bytes).ok()?;
     let mut reader = Reader { text, at: 0, depth: 0, members: Vec::new(), items: Vec::new() };
     let value = reader.value(except)?;
