@@ -23,8 +23,8 @@ mod fake;
 pub use attributes::{Attributes, Form, Operation, Operations, Options, User};
 pub use chain::Chain;
 pub use dynamic::{
-    About, Asked, Binding, CheckedKind, Endpoint, Location, Policy, Rulebook, Webhook, kinds_to_check,
-    type_warnings,
+    About, Asked, Binding, CheckedKind, Endpoint, Location, MutatingPolicy, Policy, Rulebook, Webhook,
+    kinds_to_check, type_warnings,
 };
 pub use notes::{Expected, Notes, ObjectWrite};
 pub use plugin::{Interest, Kind, Place, Plugin, Verdict};

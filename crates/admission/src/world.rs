@@ -51,6 +51,12 @@ pub trait World: Send + Sync {
     /// Brings what a webhook made of the object into the form of its kind: unknown members go, defaults come.
     fn shape(&self, object: &mut Value) -> Result<(), Status>;
 
+    /// The same for what a policy made of it: what the kind does not know is refused. Custom kinds may know anything.
+    fn shape_strictly(&self, object: &mut Value) -> Result<(), Status>;
+
+    /// The object with what a policy puts over it, both of one of the kinds of this request; or why that does not work.
+    fn overlaid(&self, object: Value, overlay: &Value, kind: &GroupVersionKind) -> Result<Value, String>;
+
     /// Posts a review to a webhook of the plane, and gives what it answers, or why it did not.
     fn call<'a>(
         &'a self,

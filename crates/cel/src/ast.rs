@@ -63,7 +63,7 @@ pub(crate) enum ExprKind {
     Map(Vec<Entry>),
     Struct {
         name: SmolStr,
-        fields: Vec<ExprId>,
+        fields: Vec<StructField>,
     },
     Fold(Box<Fold>),
     /// `variable` stands for `init` inside `body`: `cel.bind`, and the inner part of `sortBy`.
@@ -104,6 +104,16 @@ pub(crate) struct Entry {
     pub key: ExprId,
     pub value: ExprId,
     pub optional: bool,
+}
+
+/// One `name: value` of `Object{name: value}`.
+#[derive(Clone, Debug)]
+pub(crate) struct StructField {
+    pub name: SmolStr,
+    pub value: ExprId,
+    pub optional: bool,
+    /// Of the colon, where problems are shown.
+    pub position: Position,
 }
 
 /// One of the loops of the language.

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 
 use polder_model::SmolStr;
 
-use crate::ast::{Access, Ast, ExprId, ExprKind, Fold, FoldKind, Literal};
+use crate::ast::{Access, Ast, ExprId, ExprKind, Fold, FoldKind, Literal, StructField};
 use crate::env::Environment;
+use crate::made;
 use crate::overload::{self, Overload};
 use crate::source::{CompileErrors, Position};
 use crate::types::Type;
@@ -120,9 +121,12 @@ impl Checker<'_> {
                 Some(_) => {
                     self.report(id, format!("'{name}' is not a message type"));
                     for field in fields {
-                        self.check(*field);
+                        self.check(field.value);
                     }
                     Type::Error
+                }
+                None if self.env.makes_objects && made::is_name(name.trim_start_matches('.')) => {
+                    self.made(name.trim_start_matches('.').into(), fields)
                 }
                 None => self.undeclared(id, name),
             },
@@ -138,6 +142,26 @@ impl Checker<'_> {
         };
         self.types[id.index()] = found.clone();
         found
+    }
+
+    /// The type of an object that is made here: any member of any type, and four of a patch.
+    fn made(&mut self, name: SmolStr, fields: &[StructField]) -> Type {
+        for field in fields {
+            let given = self.check(field.value);
+            let given = self.present(field.value, given, field.optional);
+            let wanted = made::field_type(&name, &field.name);
+            let fits = wanted.as_ref().is_some_and(|wanted| self.unifier.assignable(&given, wanted));
+            if !fits {
+                let given = self.unifier.resolve(&given, true);
+                let wanted = wanted.map_or_else(String::new, |wanted| wanted.to_string());
+                let text = format!(
+                    "expected type of field '{}' is '{wanted}' but provided type is '{given}'",
+                    field.name
+                );
+                self.errors.add(field.position, text);
+            }
+        }
+        Type::Made(name)
     }
 
     fn ident(&mut self, id: ExprId, name: &str) -> Option<Type> {
@@ -186,6 +210,7 @@ impl Checker<'_> {
                 self.unifier.assignable(&Type::Dyn, &target);
                 Type::Dyn
             }
+            Type::Made(name) => made::field_type(name, field).unwrap_or(Type::Dyn),
             // Values without members, in upstream objects that know none.
             Type::Opaque(opaque)
                 if !matches!(opaque, crate::types::Opaque::Ip | crate::types::Opaque::Cidr) =>
@@ -211,7 +236,7 @@ impl Checker<'_> {
         let mut given: Vec<Type> = args.iter().map(|arg| self.check(*arg)).collect();
         let Some(target) = target else {
             let name = function.strip_prefix('.').unwrap_or(function);
-            return match overload::function(name) {
+            return match self.function(name) {
                 Some(overloads) => self.resolve_call(id, name, overloads, false, false, &given),
                 None => self.undeclared(id, function),
             };
@@ -219,16 +244,21 @@ impl Checker<'_> {
         // `a.b(c)` is the function `a.b` if there is one.
         if let Some(prefix) = self.ast.qualified_name(target) {
             let name = format!("{}.{function}", prefix.trim_start_matches('.'));
-            if let Some(overloads) = overload::function(&name) {
+            if let Some(overloads) = self.function(&name) {
                 return self.resolve_call(id, &name, overloads, false, true, &given);
             }
         }
         let receiver = self.check(target);
         given.insert(0, receiver);
-        match overload::function(function) {
+        match self.function(function) {
             Some(overloads) => self.resolve_call(id, function, overloads, true, false, &given),
             None => self.undeclared(id, function),
         }
+    }
+
+    fn function(&self, name: &str) -> Option<&'static [Overload]> {
+        let known = self.env.makes_objects || !name.starts_with("jsonpatch.");
+        overload::function(name).filter(|_| known)
     }
 
     fn resolve_call(

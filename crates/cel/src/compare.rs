@@ -30,6 +30,10 @@ pub(crate) fn equal<'a>(one: &Value<'a>, two: &Value<'a>, meter: &mut Meter<'_>)
             (Some(one), Some(two)) => equal(one, two, meter)?,
             _ => false,
         },
+        (Value::Opaque(_), _) if one.made().is_some() => match (one.made(), two.made()) {
+            (Some(one), Some(two)) => one.equal(two, meter)?,
+            _ => false,
+        },
         (Value::Opaque(one), Value::Opaque(two)) => return one.equal(two).ok_or_else(Fault::no_overload),
         (Value::Opaque(_), _) => return Err(Fault::no_overload()),
         (Value::List(one), Value::List(two)) => return equal_lists(one, two, meter),

@@ -19,6 +19,7 @@ use crate::validate;
 pub struct Environment {
     variables: Vec<Variable>,
     grammar: Grammar,
+    pub(crate) makes_objects: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -61,6 +62,13 @@ impl Environment {
     #[must_use]
     pub fn with_bind(mut self) -> Environment {
         self.grammar.bind = true;
+        self
+    }
+
+    /// Allows `Object{...}`, `JSONPatch{...}` and what goes with them, as policies that change objects have them.
+    #[must_use]
+    pub fn with_objects(mut self) -> Environment {
+        self.makes_objects = true;
         self
     }
 

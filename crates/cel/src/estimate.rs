@@ -171,7 +171,7 @@ impl<'e> Estimator<'e> {
             ExprKind::Struct { fields, .. } => {
                 let mut cost = Range::fixed(STRUCT_NEW);
                 for field in fields {
-                    cost = cost.plus(self.cost(*field).cost);
+                    cost = cost.plus(self.cost(field.value).cost);
                 }
                 Known { cost, ..Known::default() }
             }
@@ -241,7 +241,8 @@ impl<'e> Estimator<'e> {
         match access {
             Access::Test => self.sized(id, Known { cost: inner.cost, ..Known::default() }),
             Access::Get => {
-                let has_cost = matches!(target, Type::Map(_) | Type::Object(_) | Type::Opaque(_));
+                let has_cost =
+                    matches!(target, Type::Map(_) | Type::Object(_) | Type::Opaque(_) | Type::Made(_));
                 let cost = inner.cost.plus(Range::fixed(u64::from(has_cost)));
                 self.sized(id, Known { cost, place: inner.place.field(self.root, field), ..Known::default() })
             }

@@ -7,13 +7,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ast::{Access, FoldKind};
-use crate::cost::{Cost, LIST_NEW, MAP_NEW};
+use crate::cost::{Cost, LIST_NEW, MAP_NEW, STRUCT_NEW};
+use crate::library::opaque::OpaqueValue;
 use crate::library::regexes;
 use crate::list::List;
+use crate::made::Made;
 use crate::map::Map;
 use crate::meter::{Budget, Fault, Meter, Outcome};
 use crate::overload::Overload;
-use crate::plan::{FoldNode, Member, Node, NodeId};
+use crate::plan::{FoldNode, MadeNode, Member, Node, NodeId};
 use crate::program::{Bindings, Evaluation, Members, Program};
 use crate::value::{Key, Value};
 
@@ -130,6 +132,7 @@ impl<'a> Run<'a, '_, '_> {
             },
             Node::List(items) => self.list(items),
             Node::Map(entries) => self.map(entries),
+            Node::Made(made) => self.made(made),
             Node::Fold(fold) => self.fold(fold),
             Node::Bind { slot, init, body } => {
                 let value = self.eval(*init)?;
@@ -318,6 +321,26 @@ impl<'a> Run<'a, '_, '_> {
         }
         self.meter.charge(MAP_NEW)?;
         Ok(Value::map(out))
+    }
+
+    fn made(&mut self, node: &'a MadeNode) -> Outcome<'a> {
+        self.meter.allocate(node.fields.len() * (size_of::<Value<'_>>() + 32) + 64)?;
+        let mut made = Made::new(&node.name);
+        for (name, value, optional) in &node.fields {
+            match (optional, self.eval(*value)?) {
+                (false, value) => made.set(name, value)?,
+                (true, Value::Optional(None)) => made.unset(name),
+                (true, Value::Optional(Some(inner))) => made.set(name, (*inner).clone())?,
+                (true, other) => {
+                    let found = other.type_name();
+                    let text =
+                        format!("cannot initialize optional entry '{name}' from non-optional value {found}");
+                    return Err(Fault::error(text));
+                }
+            }
+        }
+        self.meter.charge(STRUCT_NEW)?;
+        Ok(Value::opaque(OpaqueValue::Made(made)))
     }
 
     fn fold(&mut self, fold: &'a FoldNode) -> Outcome<'a> {

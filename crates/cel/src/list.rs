@@ -19,8 +19,8 @@ pub enum List<'a> {
 
 #[derive(Debug)]
 pub struct Joined<'a> {
-    left: List<'a>,
-    right: List<'a>,
+    pub(crate) left: List<'a>,
+    pub(crate) right: List<'a>,
     len: usize,
 }
 

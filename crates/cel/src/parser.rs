@@ -6,7 +6,7 @@
 
 use polder_model::{SmolStr, format_smolstr};
 
-use crate::ast::{Access, Ast, Entry, Expr, ExprId, ExprKind, Item, Literal};
+use crate::ast::{Access, Ast, Entry, Expr, ExprId, ExprKind, Item, Literal, StructField};
 use crate::lexer::{self, Kind, Token};
 use crate::literal;
 use crate::macros;
@@ -443,23 +443,23 @@ impl<'s> Parser<'s> {
         self.add(position, ExprKind::Map(entries), &children)
     }
 
-    /// Kubernetes 1.35 makes no objects in expressions, so only the values inside are kept: they may be wrong too.
     fn struct_literal(&mut self, position: Position, name: SmolStr) -> Result<ExprId, Stop> {
         let mut fields = Vec::new();
         loop {
             if self.closes("}", fields.is_empty()) {
                 break;
             }
-            self.take("?");
-            self.member_name()?;
+            let optional = self.take("?");
+            let name = self.member_name()?;
+            let position = Position::at(self.peek().start);
             self.expect(":")?;
-            fields.push(self.expr(&[])?);
+            fields.push(StructField { name, value: self.expr(&[])?, optional, position });
             if !self.take(",") {
                 self.expect("}")?;
                 break;
             }
         }
-        let children = fields.clone();
+        let children: Vec<ExprId> = fields.iter().map(|field| field.value).collect();
         self.add(position, ExprKind::Struct { name, fields }, &children)
     }
 

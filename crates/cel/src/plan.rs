@@ -70,6 +70,7 @@ pub(crate) enum Node {
     },
     List(Box<[(NodeId, bool)]>),
     Map(Box<[(NodeId, NodeId, bool)]>),
+    Made(Box<MadeNode>),
     Fold(Box<FoldNode>),
     Bind {
         slot: u32,
@@ -89,6 +90,13 @@ pub(crate) enum Node {
 pub(crate) struct Member {
     pub name: SmolStr,
     pub plain: Option<SmolStr>,
+}
+
+#[derive(Debug)]
+pub(crate) struct MadeNode {
+    pub name: SmolStr,
+    /// Name, value, and whether it is left out when it is none.
+    pub fields: Box<[(SmolStr, NodeId, bool)]>,
 }
 
 #[derive(Debug)]
@@ -139,6 +147,7 @@ fn node_bytes(node: &Node) -> usize {
         Node::List(items) => items.len() * 8,
         Node::Map(entries) => entries.len() * 12,
         Node::Fold(_) => size_of::<FoldNode>(),
+        Node::Made(made) => size_of::<MadeNode>() + made.fields.len() * size_of::<(SmolStr, NodeId, bool)>(),
         _ => 0,
     };
     size_of::<Node>() + more
@@ -235,7 +244,15 @@ impl Planner<'_> {
                     self.with_local(variable, |planner, slot| Ok((slot, planner.plan(*body)?)))?;
                 Node::OptMap { target, slot, body, flat: *flat }
             }
-            ExprKind::Struct { .. } | ExprKind::Broken => return Err("unsupported expression".into()),
+            ExprKind::Struct { name, fields } => {
+                let mut planned = Vec::with_capacity(fields.len());
+                for field in fields {
+                    planned.push((field.name.clone(), self.plan(field.value)?, field.optional));
+                }
+                let name = name.trim_start_matches('.').into();
+                Node::Made(Box::new(MadeNode { name, fields: planned.into() }))
+            }
+            ExprKind::Broken => return Err("unsupported expression".into()),
         };
         Ok(self.add(node))
     }

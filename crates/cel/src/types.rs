@@ -6,6 +6,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use polder_model::SmolStr;
+
+use crate::made;
 use crate::shape::{Shape, ShapeKind};
 
 #[derive(Clone, Debug)]
@@ -30,6 +33,8 @@ pub enum Type {
     Object(Arc<Shape>),
     /// A value with functions and no members.
     Opaque(Opaque),
+    /// An object that an expression makes, by the name it is made with: `Object.spec`.
+    Made(SmolStr),
     /// A type to be found: in signatures by letter, in the checker by number.
     Variable(u32),
     /// Of something wrong that was reported.
@@ -50,6 +55,8 @@ pub enum Opaque {
     GroupCheck,
     ResourceCheck,
     Decision,
+    Object,
+    JsonPatch,
 }
 
 impl Opaque {
@@ -66,6 +73,8 @@ impl Opaque {
             Opaque::GroupCheck => "kubernetes.authorization.GroupCheck",
             Opaque::ResourceCheck => "kubernetes.authorization.ResourceCheck",
             Opaque::Decision => "kubernetes.authorization.Decision",
+            Opaque::Object => made::OBJECT,
+            Opaque::JsonPatch => made::JSON_PATCH,
         }
     }
 }
@@ -99,6 +108,7 @@ impl Type {
                 | Type::Optional(_)
                 | Type::Object(_)
                 | Type::Opaque(_)
+                | Type::Made(_)
                 | Type::Duration
                 | Type::Timestamp
         )
@@ -153,6 +163,8 @@ impl Type {
             Type::Type(_) => "type",
             Type::Optional(_) => "optional_type",
             Type::Opaque(opaque) => opaque.name(),
+            Type::Made(name) if name == made::JSON_PATCH => made::JSON_PATCH,
+            Type::Made(_) => made::OBJECT,
             Type::Dyn | Type::Variable(_) | Type::Error => "dyn",
         }
     }
@@ -174,6 +186,7 @@ impl Type {
                 ShapeKind::Object { name, .. } => out.push_str(name),
                 _ => out.push_str("object"),
             },
+            Type::Made(name) => out.push_str(name),
             Type::List(item) => {
                 out.push_str("list(");
                 item.write(out);

@@ -151,6 +151,7 @@ impl Unifier {
             (Type::Map(one), Type::Map(two)) => self.exact(&one.0, &two.0) && self.exact(&one.1, &two.1),
             (Type::Object(one), Type::Object(two)) => Arc::ptr_eq(one, two) || same_name(one, two),
             (Type::Opaque(one), Type::Opaque(two)) => one == two,
+            (Type::Made(one), Type::Made(two)) => one == two,
             (Type::Variable(one), Type::Variable(two)) => one == two,
             _ => std::mem::discriminant(one) == std::mem::discriminant(two),
         }

@@ -131,7 +131,7 @@ fn children(kind: &ExprKind) -> Vec<ExprId> {
         ExprKind::Conditional { test, yes, no } => vec![*test, *yes, *no],
         ExprKind::List(items) => items.iter().map(|item| item.value).collect(),
         ExprKind::Map(entries) => entries.iter().flat_map(|entry| [entry.key, entry.value]).collect(),
-        ExprKind::Struct { fields, .. } => fields.clone(),
+        ExprKind::Struct { fields, .. } => fields.iter().map(|field| field.value).collect(),
         ExprKind::Fold(fold) => [Some(fold.range), fold.filter, fold.body].into_iter().flatten().collect(),
         ExprKind::Bind { init, body, .. } => vec![*init, *body],
         ExprKind::OptMap { target, body, .. } => vec![*target, *body],

@@ -1,6 +1,7 @@
 //! Where somebody else's addresses may lead: names and numbers that tenants write must not reach what is around the server.
 //!
-//! By default only public addresses are allowed. What a provider allows beyond that, it lists.
+//! By default only public addresses are allowed. What a provider allows beyond that, it lists; and what it denies
+//! although it is public: its own.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -48,11 +49,21 @@ impl Network {
 #[derive(Clone, Debug, Default)]
 pub struct Egress {
     pub allowed: Vec<Network>,
+    /// Goes before everything else.
+    pub denied: Vec<Network>,
 }
 
 impl Egress {
     pub fn permits(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
+        let carried = match address {
+            IpAddr::V6(address) => carried(address).map(IpAddr::V4),
+            IpAddr::V4(_) => None,
+        };
+        let is_denied = |address: IpAddr| self.denied.iter().any(|network| network.contains(address));
+        if is_denied(address) || carried.is_some_and(is_denied) {
+            return false;
+        }
         is_public(address) || self.allowed.iter().any(|network| network.contains(address))
     }
 }
@@ -81,15 +92,21 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     !special
 }
 
-fn is_public_v6(address: Ipv6Addr) -> bool {
+/// The IPv4 address inside: what translators make of one, and tunnels.
+fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let segments = address.segments();
     let inner = match segments {
-        // What translators make of an IPv4 address, and tunnels.
-        [0x64, 0xff9b, 0, 0, 0, 0, ..] => Some(((segments[6] as u32) << 16) | segments[7] as u32),
-        [0, 0, 0, 0, 0, 0, ..] => Some(((segments[6] as u32) << 16) | segments[7] as u32),
-        [0x2002, ..] => Some(((segments[1] as u32) << 16) | segments[2] as u32),
-        _ => None,
+        [0x64, 0xff9b, 0, 0, 0, 0, ..] => ((segments[6] as u32) << 16) | segments[7] as u32,
+        [0, 0, 0, 0, 0, 0, ..] => ((segments[6] as u32) << 16) | segments[7] as u32,
+        [0x2002, ..] => ((segments[1] as u32) << 16) | segments[2] as u32,
+        _ => return None,
     };
+    Some(Ipv4Addr::from_bits(inner))
+}
+
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    let segments = address.segments();
+    let inner = carried(address);
     let special = address.is_loopback()
         || address.is_unspecified()
         || address.is_multicast()
@@ -99,7 +116,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         || segments[..3] == [0x64, 0xff9b, 1]
         || segments[..2] == [0x2001, 0]
         || segments[..2] == [0x2001, 0xdb8];
-    !special && inner.is_none_or(|inner| is_public_v4(Ipv4Addr::from_bits(inner)))
+    !special && inner.is_none_or(is_public_v4)
 }
 
 #[cfg(test)]
@@ -135,8 +152,21 @@ mod tests {
             let address: IpAddr = address.parse().unwrap();
             assert_eq!(Egress::default().permits(address), expected, "{address}");
         }
-        let egress = Egress { allowed: vec!["10.1.0.0/16".parse().unwrap(), "::1".parse().unwrap()] };
+        let networks =
+            |all: &[&str]| -> Vec<Network> { all.iter().map(|one| one.parse().unwrap()).collect() };
+        let egress = Egress {
+            allowed: networks(&["10.1.0.0/16", "::1"]),
+            denied: networks(&["93.184.216.0/24", "10.1.9.0/24", "2606:4700::/32"]),
+        };
         for (address, expected) in [
+            ("93.184.216.34", false),
+            ("93.184.217.1", true),
+            ("64:ff9b::5db8:d822", false),
+            ("2002:5db8:d822::", false),
+            ("::ffff:93.184.216.34", false),
+            ("2606:4700::1", false),
+            ("2606:4701::1", true),
+            ("10.1.9.1", false),
             ("10.1.2.3", true),
             ("10.2.0.1", false),
             ("::1", true),

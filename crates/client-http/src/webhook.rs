@@ -31,8 +31,9 @@ use crate::tls;
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 /// Of an answer that is a failure, this much is shown.
 const SHOWN_LEN_MAX: usize = 1024;
-/// Connections that wait for the next call, in all and for one server.
+/// Connections that wait for the next call, in all, of one tenant and for one server: each is a socket and a task.
 const IDLE_LEN_MAX: usize = 512;
+const IDLE_TENANT_MAX: usize = 32;
 const IDLE_EACH_MAX: usize = 4;
 const IDLE_MAX: Duration = Duration::from_secs(30);
 /// Said when other calls hold too much.
@@ -117,6 +118,8 @@ type Place = (u64, String, u16, u64);
 struct Idle {
     places: HashMap<Place, Vec<(Sender, Instant)>>,
     len: usize,
+    /// When those that had waited too long were last let go.
+    swept: Option<Instant>,
 }
 
 impl Idle {
@@ -137,16 +140,19 @@ impl Idle {
     }
 
     fn give_back(&mut self, place: Place, sender: Sender) {
-        if self.len >= IDLE_LEN_MAX {
+        if self.len >= IDLE_LEN_MAX || self.swept.is_none_or(|swept| swept.elapsed() >= IDLE_MAX) {
+            self.swept = Some(Instant::now());
             self.places.retain(|_, senders| {
                 senders.retain(|(sender, since)| since.elapsed() < IDLE_MAX && !sender.is_closed());
                 !senders.is_empty()
             });
             self.len = self.places.values().map(Vec::len).sum();
         }
-        let senders = self.places.entry(place).or_default();
-        if self.len < IDLE_LEN_MAX && senders.len() < IDLE_EACH_MAX {
-            senders.push((sender, Instant::now()));
+        let own = self.places.iter().filter(|((tenant, ..), _)| *tenant == place.0);
+        let own: usize = own.map(|(_, senders)| senders.len()).sum();
+        let each = self.places.get(&place).map_or(0, Vec::len);
+        if self.len < IDLE_LEN_MAX && own < IDLE_TENANT_MAX && each < IDLE_EACH_MAX {
+            self.places.entry(place).or_default().push((sender, Instant::now()));
             self.len += 1;
         }
     }

@@ -25,6 +25,9 @@ const fn of(group: &'static str, version: &'static str, resource: &'static str) 
 pub const ACCESS_REVIEWS: GroupVersionResource = of("authorization.k8s.io", "v1", "subjectaccessreviews");
 pub const CERTIFICATE_REQUESTS: GroupVersionResource =
     of("certificates.k8s.io", "v1", "certificatesigningrequests");
+pub const FLOW_SCHEMAS: GroupVersionResource = of("flowcontrol.apiserver.k8s.io", "v1", "flowschemas");
+pub const PRIORITY_LEVELS: GroupVersionResource =
+    of("flowcontrol.apiserver.k8s.io", "v1", "prioritylevelconfigurations");
 pub const CLUSTER_ROLES: GroupVersionResource = of("rbac.authorization.k8s.io", "v1", "clusterroles");
 pub const CONFIG_MAPS: GroupVersionResource = of("", "v1", "configmaps");
 pub const CONTROLLER_REVISIONS: GroupVersionResource = of("apps", "v1", "controllerrevisions");

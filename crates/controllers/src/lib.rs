@@ -12,6 +12,7 @@ mod disruption;
 mod endpoints;
 mod ephemeral_volume;
 mod event_expiry;
+mod flow_schemas;
 mod gc;
 mod marks;
 mod meta;
@@ -65,6 +66,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(endpoints::Endpoints::new()),
         Box::new(endpoints::mirror::Mirror),
         Box::new(clusterrole_aggregation::ClusterRoleAggregation),
+        Box::new(flow_schemas::FlowSchemas),
         Box::new(disruption::Disruption::new()),
         Box::new(protection::Protection::Claims),
         Box::new(protection::Protection::Volumes),

@@ -22,6 +22,8 @@ pub(crate) struct Configuration {
     pub(crate) token_file: Option<PathBuf>,
     /// Addresses that webhooks of planes may have beside public ones: `10.0.0.0/8`.
     pub(crate) webhook_networks: Vec<String>,
+    /// Addresses that webhooks of planes may not have although they are public or listed: the provider's own.
+    pub(crate) webhook_denied_networks: Vec<String>,
     /// Limits of planes that name none of their own.
     pub(crate) default_limits: PlaneLimits,
     /// Memory for hot objects.

@@ -14,6 +14,8 @@ use polder_admission::{
 };
 use polder_auth::UserInfo;
 use polder_auth::authz::{self, Decision};
+use polder_machinery::apply;
+use polder_machinery::schema::table::builtin;
 use polder_model::{
     GroupResource, GroupVersion, GroupVersionKind, PlaneId, SmolStr, Status, Value, format_smolstr, json,
 };
@@ -423,6 +425,16 @@ impl<'a> Surroundings<'a> {
         Ok(Found { value, revision: stored.revision.0 })
     }
 
+    /// Brings what is sent into the form of its kind.
+    fn shaped(&self, object: &mut Value, validation: FieldValidation) -> Result<(), Misshapen> {
+        let (context, target) = (self.context, self.target);
+        let part = target.served().subresource(&target.subresource);
+        match part.is_none_or(|part| part.kind.kind == target.definition.kind) {
+            true => decode::shape(context, target, object, decode::Duplicates::default(), validation),
+            false => decode::shape_part(context, target, object, validation),
+        }
+    }
+
     fn query(&self, resource: &GroupResource, namespace: &str) -> Option<ListQuery> {
         let namespace = (!namespace.is_empty()).then(|| SmolStr::new(namespace));
         // Nobody has one of a resource that nobody has named.
@@ -570,19 +582,39 @@ impl World for Surroundings<'_> {
     }
 
     fn shape(&self, object: &mut Value) -> Result<(), Status> {
-        let (context, target) = (self.context, self.target);
-        let part = target.served().subresource(&target.subresource);
-        let own_kind = part.is_none_or(|part| part.kind.kind == target.definition.kind);
-        let shaped = match own_kind {
-            true => {
-                decode::shape(context, target, object, decode::Duplicates::default(), FieldValidation::Ignore)
-            }
-            false => decode::shape_part(context, target, object, FieldValidation::Ignore),
-        };
-        shaped.map_err(|problem| match problem {
+        self.shaped(object, FieldValidation::Ignore).map_err(|problem| match problem {
             Misshapen::Unfit(text) => Status::untyped(500, text),
             Misshapen::Refused(status) => status,
         })
+    }
+
+    fn shape_strictly(&self, object: &mut Value) -> Result<(), Status> {
+        let strictly = match self.target.definition.is_custom() {
+            true => FieldValidation::Ignore,
+            false => FieldValidation::Strict,
+        };
+        self.shaped(object, strictly).map_err(|problem| match problem {
+            Misshapen::Unfit(text) => Status::internal(text.as_str()).with_cause("", text, ""),
+            Misshapen::Refused(status) => status,
+        })
+    }
+
+    fn overlaid(&self, object: Value, overlay: &Value, kind: &GroupVersionKind) -> Result<Value, String> {
+        let (target, definition) = (self.target, &self.target.definition);
+        let part;
+        let schema = match kind.kind == definition.kind {
+            true => {
+                let version = definition.version(&kind.version).filter(|_| kind.group == definition.group);
+                definition.versions[version.unwrap_or(target.version)].schema.node()
+            }
+            false => {
+                let found = target.served().subresource(&target.subresource);
+                let found = found.and_then(|part| builtin().schema(part.type_name.as_deref()?));
+                part = found.ok_or_else(|| format!("no schema of {} is known", kind.kind))?;
+                part.node()
+            }
+        };
+        apply::overlay(schema, object, overlay).map_err(|error| error.to_string())
     }
 
     fn call<'a>(

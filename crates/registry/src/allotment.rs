@@ -73,6 +73,22 @@ impl Registry {
         Ok(allotment)
     }
 
+    /// The same before plugins judge the service: they see what it gets. While judges of the plane take their time nobody
+    /// waits for a turn; whoever loses a race then starts over.
+    pub(crate) async fn allot_judged(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        service: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<Allotment, Status> {
+        let mut allotment = self.allot(context, target, service, old).await?;
+        if allotment._turn.is_some() && !self.rules(&context.plane).await?.book.judges_nothing() {
+            allotment._turn = None;
+        }
+        Ok(allotment)
+    }
+
     /// What a service gives up by a change, or by its end: addresses. Ports are free when no service has them.
     pub(crate) fn released(
         &self,

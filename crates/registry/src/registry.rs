@@ -16,6 +16,7 @@ use crate::context::RequestContext;
 use crate::custom::{Customs, Turns};
 use crate::definition::{ResourceDefinition, Target};
 use crate::finalize::Chores;
+use crate::flows::FlowsOfPlanes;
 use crate::planes;
 use crate::profile;
 use crate::rulebooks::Rulebooks;
@@ -49,6 +50,7 @@ pub struct Registry {
     pub(crate) chores: Chores,
     pub(crate) namespace_turns: NamespaceTurns,
     pub(crate) rulebooks: Arc<Rulebooks>,
+    pub(crate) flows: FlowsOfPlanes,
     pub(crate) webhooks: Webhooks,
     /// Planes whose rules take long to run take turns with themselves.
     pub(crate) rule_turns: Turns,
@@ -93,6 +95,7 @@ impl Registry {
             chores: Chores::default(),
             namespace_turns: NamespaceTurns::default(),
             rulebooks: Arc::default(),
+            flows: FlowsOfPlanes::default(),
             webhooks: Webhooks::default(),
             rule_turns: Turns::default(),
             importing: parking_lot::Mutex::default(),

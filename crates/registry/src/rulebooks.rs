@@ -4,12 +4,13 @@
 //! Policies are shared by content. Planes without any share one empty book, and what is kept is bounded: planes not
 //! used for long are let go, and cost one look at their rules when they come back.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use polder_admission::{Binding, CheckedKind, Policy, Rulebook, Webhook, kinds_to_check, type_warnings};
+use polder_admission::{
+    Binding, CheckedKind, MutatingPolicy, Policy, Rulebook, Webhook, kinds_to_check, type_warnings,
+};
 use polder_machinery::schema::rules::object_shape;
 use polder_model::{GroupResource, GroupVersion, GroupVersionKind, PlaneId, SmolStr, Status, Value, json};
 use polder_store::{ListQuery, Plane, StoredObject};
@@ -20,6 +21,8 @@ use crate::catalog::Catalog;
 use crate::context::RequestContext;
 use crate::custom::Interned;
 use crate::definition::Target;
+use crate::flows;
+use crate::memo::{Epoch, Memo};
 use crate::registry::Registry;
 use crate::status::read_failed;
 
@@ -27,10 +30,11 @@ const GROUP: &str = "admissionregistration.k8s.io";
 const QUOTAS: &str = "resourcequotas";
 const POLICIES: &str = "validatingadmissionpolicies";
 const BINDINGS: &str = "validatingadmissionpolicybindings";
+const MUTATING_POLICIES: &str = "mutatingadmissionpolicies";
+const MUTATING_BINDINGS: &str = "mutatingadmissionpolicybindings";
 const MUTATING: &str = "mutatingwebhookconfigurations";
 const VALIDATING: &str = "validatingwebhookconfigurations";
 
-const EPOCHS: usize = 256;
 /// Planes whose book is kept.
 const PLANES_LEN_MAX: usize = 100_000;
 /// What the compiled policies of all planes may take.
@@ -39,11 +43,6 @@ const POLICIES_BYTES_MAX: usize = 256 << 20;
 const BOOKS_BYTES_MAX: usize = 128 << 20;
 /// What those of one plane may take: what comes beyond it fails as one that does not compile.
 const PLANE_BYTES_MAX: usize = 32 << 20;
-
-struct Slot {
-    rules: Rules,
-    used: u64,
-}
 
 /// What a plane says about its writes.
 #[derive(Clone)]
@@ -54,13 +53,11 @@ pub(crate) struct Rules {
 }
 
 pub(crate) struct Rulebooks {
-    /// Counts changes, by plane modulo a few: a book read before a change is not kept after it.
-    epochs: [AtomicU64; EPOCHS],
-    clock: AtomicU64,
-    planes: Mutex<HashMap<PlaneId, Slot>>,
+    planes: Memo<Rules>,
     /// What the books of `planes` take beside their policies.
     bytes: AtomicUsize,
     policies: Mutex<Interned<[u8; 32], Policy>>,
+    mutating_policies: Mutex<Interned<[u8; 32], MutatingPolicy>>,
     empty: Arc<Rulebook>,
     /// Places of those who read long rules.
     builders: Semaphore,
@@ -72,11 +69,10 @@ const BUILDERS: usize = 4;
 impl Default for Rulebooks {
     fn default() -> Rulebooks {
         Rulebooks {
-            epochs: std::array::from_fn(|_| AtomicU64::new(0)),
-            clock: AtomicU64::new(0),
-            planes: Mutex::default(),
+            planes: Memo::default(),
             bytes: AtomicUsize::new(0),
-            policies: Mutex::new(Interned::new(POLICIES_BYTES_MAX)),
+            policies: Mutex::new(Interned::new(POLICIES_BYTES_MAX / 2)),
+            mutating_policies: Mutex::new(Interned::new(POLICIES_BYTES_MAX / 2)),
             empty: Arc::default(),
             builders: Semaphore::new(BUILDERS),
         }
@@ -84,21 +80,15 @@ impl Default for Rulebooks {
 }
 
 impl Rulebooks {
-    fn epoch(&self, plane: PlaneId) -> &AtomicU64 {
-        #[expect(clippy::cast_possible_truncation, reason = "only the low bits choose")]
-        &self.epochs[plane.0 as usize % EPOCHS]
-    }
-
     /// What is known of a plane's rules may be wrong.
     pub(crate) fn forget(&self, plane: PlaneId) {
-        self.epoch(plane).fetch_add(1, Ordering::AcqRel);
-        self.remove(&mut self.planes.lock(), plane);
+        self.lighten(self.planes.forget(plane));
     }
 
-    fn remove(&self, planes: &mut HashMap<PlaneId, Slot>, plane: PlaneId) {
-        if let Some(slot) = planes.remove(&plane) {
-            self.bytes.fetch_sub(slot.rules.book.bytes(), Ordering::Relaxed);
-        }
+    /// Books that are not kept any more.
+    fn lighten(&self, gone: impl IntoIterator<Item = Rules>) {
+        let bytes = gone.into_iter().map(|rules| rules.book.bytes()).sum();
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// No rules.
@@ -106,36 +96,31 @@ impl Rulebooks {
         &self.empty
     }
 
-    fn known(&self, plane: PlaneId) -> Option<Rules> {
-        let mut planes = self.planes.lock();
-        let slot = planes.get_mut(&plane)?;
-        slot.used = self.clock.fetch_add(1, Ordering::Relaxed);
-        Some(slot.rules.clone())
-    }
-
-    fn keep(&self, plane: PlaneId, rules: &Rules, epoch: u64) {
-        let used = self.clock.fetch_add(1, Ordering::Relaxed);
-        let mut planes = self.planes.lock();
-        if self.epoch(plane).load(Ordering::Acquire) != epoch {
-            return;
+    fn keep(&self, plane: PlaneId, rules: &Rules, epoch: Epoch) {
+        let (is_kept, before) = self.planes.keep(plane, rules.clone(), epoch);
+        if is_kept {
+            self.bytes.fetch_add(rules.book.bytes(), Ordering::Relaxed);
         }
-        self.remove(&mut planes, plane);
-        self.bytes.fetch_add(rules.book.bytes(), Ordering::Relaxed);
-        planes.insert(plane, Slot { rules: rules.clone(), used });
-        let heavy =
-            || self.bytes.load(Ordering::Relaxed) > BOOKS_BYTES_MAX || self.policies.lock().is_heavy();
-        while planes.len() > PLANES_LEN_MAX || heavy() {
-            let mut order: Vec<(u64, PlaneId)> =
-                planes.iter().map(|(plane, slot)| (slot.used, *plane)).collect();
-            order.sort_unstable();
-            for (_, plane) in order.iter().take(order.len().div_ceil(4)) {
-                self.remove(&mut planes, *plane);
-            }
-            self.policies.lock().sweep();
-            if planes.is_empty() {
+        self.lighten(before);
+        if self.planes.len() > PLANES_LEN_MAX {
+            self.lighten(self.planes.let_go(|_| true));
+        }
+        while self.is_heavy() {
+            // Planes without rules weigh nothing: letting go of them would make room for nobody.
+            let gone = self.planes.let_go(|rules| !Arc::ptr_eq(&rules.book, &self.empty));
+            if gone.is_empty() {
                 break;
             }
+            self.lighten(gone);
+            self.policies.lock().sweep();
+            self.mutating_policies.lock().sweep();
         }
+    }
+
+    fn is_heavy(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > BOOKS_BYTES_MAX
+            || self.policies.lock().is_heavy()
+            || self.mutating_policies.lock().is_heavy()
     }
 
     /// A policy by what it says.
@@ -149,26 +134,47 @@ impl Rulebooks {
         self.policies.lock().insert(digest, policy, bytes)
     }
 
+    /// The same for one that changes objects.
+    fn mutating_policy(&self, spec: &Value) -> Arc<MutatingPolicy> {
+        let digest: [u8; 32] = Sha256::digest(spec.to_vec()).into();
+        if let Some(known) = self.mutating_policies.lock().get(&digest) {
+            return known;
+        }
+        let policy = MutatingPolicy::compile(spec);
+        let bytes = policy.bytes();
+        self.mutating_policies.lock().insert(digest, policy, bytes)
+    }
+
     /// Long when the rules have never been seen: not for an async thread.
-    fn build(
-        &self,
-        [bindings, policies, mutating, validating]: [Vec<Arc<StoredObject>>; 4],
-    ) -> Arc<Rulebook> {
+    fn build(&self, stored: Stored) -> Arc<Rulebook> {
+        let Stored { bindings, policies, mutating_bindings, mutating_policies, mutating, validating } =
+            stored;
         let parse = |stored: &Arc<StoredObject>| Value::parse_own(stored.record.body()).unwrap_or_default();
-        let bindings: Vec<Binding> =
-            bindings.iter().map(|stored| Binding::read(&named(parse(stored), stored))).collect();
+        let bound = |bindings: &[Arc<StoredObject>]| -> Vec<Binding> {
+            bindings.iter().map(|stored| Binding::read(&named(parse(stored), stored))).collect()
+        };
         let mut bytes = 0;
         let compile = |stored: &Arc<StoredObject>| {
-            let value = parse(stored);
-            let empty = Value::Null;
-            let mut policy = self.policy(value.get("spec").unwrap_or(&empty));
+            let spec = parse(stored).get("spec").cloned().unwrap_or_default();
+            let mut policy = self.policy(&spec);
             bytes += policy.bytes();
             if bytes > PLANE_BYTES_MAX {
-                policy = Arc::new(Policy::too_large(value.get("spec").unwrap_or(&empty)));
+                policy = Arc::new(Policy::too_large(&spec));
             }
             (stored.name.name.clone(), policy)
         };
         let policies: Vec<(SmolStr, Arc<Policy>)> = policies.iter().map(compile).collect();
+        let compile = |stored: &Arc<StoredObject>| {
+            let spec = parse(stored).get("spec").cloned().unwrap_or_default();
+            let mut policy = self.mutating_policy(&spec);
+            bytes += policy.bytes();
+            if bytes > PLANE_BYTES_MAX {
+                policy = Arc::new(MutatingPolicy::too_large(&spec));
+            }
+            (stored.name.name.clone(), policy)
+        };
+        let mutating_policies: Vec<(SmolStr, Arc<MutatingPolicy>)> =
+            mutating_policies.iter().map(compile).collect();
         let webhooks = |configurations: &[Arc<StoredObject>]| {
             let mut bytes = 0;
             let fitted = |webhook: Webhook| {
@@ -178,8 +184,28 @@ impl Rulebooks {
             let read = |stored: &Arc<StoredObject>| Webhook::read_all(&named(parse(stored), stored)).0;
             configurations.iter().flat_map(read).map(fitted).collect::<Vec<Webhook>>()
         };
-        let book = Rulebook::new(policies, bindings);
+        let book = Rulebook::new(policies, bound(&bindings))
+            .with_mutating_policies(mutating_policies, bound(&mutating_bindings));
         Arc::new(book.with_webhooks(webhooks(&mutating), webhooks(&validating)))
+    }
+}
+
+/// The rules of a plane, as they are kept.
+#[derive(Default)]
+struct Stored {
+    bindings: Vec<Arc<StoredObject>>,
+    policies: Vec<Arc<StoredObject>>,
+    mutating_bindings: Vec<Arc<StoredObject>>,
+    mutating_policies: Vec<Arc<StoredObject>>,
+    mutating: Vec<Arc<StoredObject>>,
+    validating: Vec<Arc<StoredObject>>,
+}
+
+impl Stored {
+    /// Policies are nothing without a binding.
+    fn is_empty(&self) -> bool {
+        let Stored { bindings, mutating_bindings, mutating, validating, .. } = self;
+        [bindings, mutating_bindings, mutating, validating].into_iter().all(Vec::is_empty)
     }
 }
 
@@ -194,24 +220,27 @@ pub(crate) fn committed(registry: &Registry, context: &RequestContext, target: &
     let (definition, plane) = (&target.definition, context.plane.id);
     let is_quota = definition.group.is_empty() && definition.plural == QUOTAS;
     // One more quota, or another limit, is no news where there is one.
-    let news = || !there || registry.rulebooks.known(plane).is_none_or(|rules| !rules.quotas);
+    let news = || !there || registry.rulebooks.planes.get(plane).is_none_or(|rules| !rules.quotas);
     if definition.group == GROUP || (is_quota && news()) {
         registry.rulebooks.forget(plane);
+    }
+    if definition.group == flows::GROUP {
+        registry.flows.forget(plane);
     }
 }
 
 impl Registry {
     /// The rules of a plane. Read past the cache: what is made of them is kept, and most planes have none.
     pub(crate) async fn rules(&self, plane: &Arc<Plane>) -> Result<Rules, Status> {
-        if let Some(rules) = self.rulebooks.known(plane.id) {
+        if let Some(rules) = self.rulebooks.planes.get(plane.id) {
             return Ok(rules);
         }
         // Whoever comes while they are read waits for what is being made.
         let _turn = self.rule_turns.take(plane.id).await;
-        if let Some(rules) = self.rulebooks.known(plane.id) {
+        if let Some(rules) = self.rulebooks.planes.get(plane.id) {
             return Ok(rules);
         }
-        let epoch = self.rulebooks.epoch(plane.id).load(Ordering::Acquire);
+        let epoch = self.rulebooks.planes.epoch(plane.id);
         let at = Some(self.store.current());
         let list = async |group: &'static str, plural: &'static str, limit: usize| {
             let Some(resource) = self.store.known_resource(&GroupResource::new(group, plural)) else {
@@ -220,11 +249,21 @@ impl Registry {
             let page = self.store.list(plane, ListQuery { at, limit, ..ListQuery::all(resource) }).await;
             page.map(|page| page.objects).map_err(|error| read_failed(plane, error))
         };
-        let bindings = list(GROUP, BINDINGS, 0).await?;
+        let mut all = Stored {
+            bindings: list(GROUP, BINDINGS, 0).await?,
+            mutating_bindings: list(GROUP, MUTATING_BINDINGS, 0).await?,
+            mutating: list(GROUP, MUTATING, 0).await?,
+            validating: list(GROUP, VALIDATING, 0).await?,
+            ..Stored::default()
+        };
         // Without a binding a policy says nothing.
-        let policies = if bindings.is_empty() { Vec::new() } else { list(GROUP, POLICIES, 0).await? };
-        let all = [bindings, policies, list(GROUP, MUTATING, 0).await?, list(GROUP, VALIDATING, 0).await?];
-        let book = if all.iter().all(Vec::is_empty) {
+        if !all.bindings.is_empty() {
+            all.policies = list(GROUP, POLICIES, 0).await?;
+        }
+        if !all.mutating_bindings.is_empty() {
+            all.mutating_policies = list(GROUP, MUTATING_POLICIES, 0).await?;
+        }
+        let book = if all.is_empty() {
             self.rulebooks.empty.clone()
         } else {
             let rulebooks = self.rulebooks.clone();
@@ -255,15 +294,23 @@ impl Registry {
         if matches!(definition.plural.as_str(), MUTATING | VALIDATING) {
             return self.check_webhooks(target, rules, old).await;
         }
-        if definition.plural != POLICIES {
+        if definition.plural != POLICIES && definition.plural != MUTATING_POLICIES {
             return Ok(());
         }
         if old.is_some_and(|old| old.get("spec") == rules.get("spec")) {
             return Ok(());
         }
-        let catalog = self.catalog(&context.plane).await?;
         let spec = rules.get("spec").cloned().unwrap_or_default();
         let rulebooks = self.rulebooks.clone();
+        if definition.plural == MUTATING_POLICIES {
+            let done = tokio::task::spawn_blocking(move || rulebooks.mutating_policy(&spec)).await;
+            let policy = done.map_err(|_| Status::internal("the rules cannot be checked"))?;
+            return match policy.problems() {
+                [] => Ok(()),
+                problems => Err(Status::invalid(&definition.error_kind(), &target.name, problems)),
+            };
+        }
+        let catalog = self.catalog(&context.plane).await?;
         let work = move || {
             let policy = rulebooks.policy(&spec);
             let warnings = if policy.problems().is_empty() { warnings(&spec, &catalog) } else { Vec::new() };

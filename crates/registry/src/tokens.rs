@@ -1,11 +1,13 @@
 //! Tokens of service accounts: made on request, and good while what they name is there.
 
+use polder_admission::Operation;
 use polder_auth::UserInfo;
 use polder_auth::authn::{Bound, Claims};
 use polder_model::{FieldError, GroupKind, GroupResource, SmolStr, Status, Value, format_smolstr, json};
 use polder_store::{ObjectName, Plane};
 
-use crate::context::RequestContext;
+use crate::context::{RequestContext, WriteOptions};
+use crate::decode::shape_part;
 use crate::definition::Target;
 use crate::registry::{Registry, timestamp};
 use crate::status::read_failed;
@@ -14,6 +16,24 @@ const SECONDS_MIN: i64 = 10 * 60;
 const SECONDS_MAX: i64 = 1 << 32;
 const SECONDS_DEFAULT: i64 = 60 * 60;
 
+fn request_kind() -> GroupKind {
+    GroupKind { group: "authentication.k8s.io".into(), kind: "TokenRequest".into() }
+}
+
+/// A request that says whom it is for means the account of its path.
+fn check_own(target: &Target, request: &Value) -> Result<(), Status> {
+    let mut errors = Vec::new();
+    for (field, own, what) in [("name", &target.name, "name"), ("namespace", &target.namespace, "namespace")]
+    {
+        let given = request.str_at(&["metadata", field]).unwrap_or_default();
+        if !given.is_empty() && given != own {
+            let why = format!("must match the service account {what} if specified");
+            errors.push(FieldError::invalid(format!("metadata.{field}"), given, why));
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(&request_kind(), &target.name, &errors)) }
+}
+
 impl Registry {
     /// Makes a token for a service account. The caller has been authorized for the subresource.
     pub async fn make_token(
@@ -21,18 +41,37 @@ impl Registry {
         context: &RequestContext,
         target: &Target,
         mut request: Value,
-        dry_run: bool,
+        options: &WriteOptions,
     ) -> Result<Value, Status> {
         let Some(accounts) = &self.options.authenticators.accounts else {
             return Err(Status::untyped(501, "this server has no key for service account tokens"));
         };
+        if request.as_object().is_none() {
+            return Err(Status::bad_request("a TokenRequest is an object"));
+        }
+        request.set_at(&["kind"], "TokenRequest");
+        request.set_at(&["apiVersion"], "authentication.k8s.io/v1");
+        shape_part(context, target, &mut request, options.field_validation)
+            .map_err(|problem| problem.in_document("TokenRequest", "v1"))?;
+        if matches!(request.i64_at(&["spec", "expirationSeconds"]), None | Some(0)) {
+            request.set_at(&["spec", "expirationSeconds"], SECONDS_DEFAULT);
+        }
+        let operation = Operation::Create;
+        self.admit(context, target, operation, &mut request, None, options.into()).await?;
+        check_own(target, &request)?;
         let whole = Target { subresource: SmolStr::default(), ..target.clone() };
         let stored = self.must_find(context, &whole).await?;
         let account = self.to_client(context, &whole, &stored)?;
-        let seconds = match request.i64_at(&["spec", "expirationSeconds"]) {
-            None | Some(0) => SECONDS_DEFAULT,
-            Some(seconds) => seconds,
-        };
+        let uid = |object: &Value| SmolStr::new(object.str_at(&["metadata", "uid"]).unwrap_or_default());
+        let (wanted, own) = (uid(&request), uid(&account));
+        if !wanted.is_empty() && wanted != own {
+            let resource = GroupResource::new("authentication.k8s.io", "TokenRequest");
+            let why = format!(
+                "the UID in the token request ({wanted}) does not match the UID of the service account ({own})"
+            );
+            return Err(Status::conflict(&resource, &target.name, &why));
+        }
+        let seconds = request.i64_at(&["spec", "expirationSeconds"]).unwrap_or(SECONDS_DEFAULT);
         let audiences = request.array_at(&["spec", "audiences"]).iter().filter_map(Value::as_str);
         let mut audiences: Vec<SmolStr> = audiences.map(SmolStr::new).collect();
         let issuer = self.issuer(&context.plane);
@@ -49,38 +88,36 @@ impl Registry {
             errors.push(FieldError::invalid(field, seconds, why));
         }
         if !errors.is_empty() {
-            let kind = GroupKind { group: "authentication.k8s.io".into(), kind: "TokenRequest".into() };
-            return Err(Status::invalid(&kind, "", &errors));
+            return Err(Status::invalid(&request_kind(), "", &errors));
         }
-        let bound = self.bound(context, target, &request).await?;
         let now = (self.options.clock)();
-        let uid = |object: &Value| SmolStr::new(object.str_at(&["metadata", "uid"]).unwrap_or_default());
-        let claims = Claims {
-            plane: context.plane.id,
-            issuer,
-            audiences: audiences.clone(),
-            namespace: target.namespace.clone(),
-            account: Bound { name: target.name.clone(), uid: uid(&account) },
-            bound,
-            id: SmolStr::from(uuid::Uuid::new_v4().to_string()),
-            issued: now,
-            expires: now.saturating_add(seconds),
-        };
-        let token = match dry_run {
-            true => String::new(),
-            false => accounts.sign(&claims).map_err(|error| Status::internal(error.to_string()))?,
-        };
-        request.set_at(&["kind"], "TokenRequest");
-        request.set_at(&["apiVersion"], "authentication.k8s.io/v1");
         for (member, value) in [
             ("name", Value::from(&target.name)),
             ("namespace", Value::from(&target.namespace)),
+            ("uid", Value::from(&own)),
             ("creationTimestamp", Value::from(timestamp(now))),
         ] {
             request.set_at(&["metadata", member], value);
         }
         request.set_at(&["spec", "audiences"], audiences.iter().map(Value::from).collect::<Vec<_>>());
-        request.set_at(&["spec", "expirationSeconds"], seconds);
+        request.remove_at(&["status"]);
+        self.judge(context, target, operation, Some(&request), None, options.into()).await?;
+        let bound = self.bound(context, target, &request).await?;
+        let claims = Claims {
+            plane: context.plane.id,
+            issuer,
+            audiences: audiences.clone(),
+            namespace: target.namespace.clone(),
+            account: Bound { name: target.name.clone(), uid: own },
+            bound,
+            id: SmolStr::from(uuid::Uuid::new_v4().to_string()),
+            issued: now,
+            expires: now.saturating_add(seconds),
+        };
+        let token = match options.dry_run {
+            true => String::new(),
+            false => accounts.sign(&claims).map_err(|error| Status::internal(error.to_string()))?,
+        };
         request
             .set_at(&["status"], json!({"token": token, "expirationTimestamp": (timestamp(claims.expires))}));
         Ok(request)

@@ -1,16 +1,13 @@
 //! Calls to the webhooks of planes, as far as the registry knows about them: which server is meant, how many calls a plane
 //! has under way, how long they may take. Whoever starts the registry brings the client that posts.
 
-use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use polder_admission::{Endpoint, Location};
 use polder_model::{GroupResource, PlaneId, SmolStr, Value};
-use polder_store::{ListQuery, ObjectName, Plane, StoredObject};
-use tokio::sync::Semaphore;
+use polder_store::{ListQuery, ObjectName, Plane, StoredObject, Turns};
 
 use crate::registry::Registry;
 
@@ -20,8 +17,6 @@ const PLANE_CALLS_MAX: usize = 32;
 const CALLS_MAX: usize = 8192;
 /// All webhooks of one phase of one request together: upstream's bound for a request.
 pub(crate) const PHASE_MAX: Duration = Duration::from_secs(34);
-/// Planes without a call are forgotten when there are more than this.
-const IDLE_LEN_MAX: usize = 256;
 /// More endpoints of a service than this are not looked through.
 const SLICES_BYTES_MAX: usize = 1 << 20;
 
@@ -48,20 +43,15 @@ pub struct WebhookCall<'a> {
 }
 
 /// The client, and who is calling.
-#[derive(Default)]
 pub(crate) struct Webhooks {
     client: OnceLock<Arc<dyn WebhookClient>>,
-    planes: Mutex<HashMap<PlaneId, Arc<Semaphore>>>,
-    all: OnceLock<Semaphore>,
+    /// When there are as many calls as there may be, planes take turns.
+    turns: Arc<Turns>,
 }
 
-impl Webhooks {
-    fn gate(&self, plane: PlaneId) -> Arc<Semaphore> {
-        let mut planes = self.planes.lock();
-        if planes.len() > IDLE_LEN_MAX {
-            planes.retain(|_, gate| Arc::strong_count(gate) > 1);
-        }
-        planes.entry(plane).or_insert_with(|| Arc::new(Semaphore::new(PLANE_CALLS_MAX))).clone()
+impl Default for Webhooks {
+    fn default() -> Webhooks {
+        Webhooks { client: OnceLock::new(), turns: Turns::new(CALLS_MAX, PLANE_CALLS_MAX) }
     }
 }
 
@@ -90,11 +80,8 @@ impl Registry {
             return Err(failed("this server calls no webhooks"));
         };
         let deadline = tokio::time::Instant::now() + timeout;
-        let gate = self.webhooks.gate(plane.id);
-        let all = self.webhooks.all.get_or_init(|| Semaphore::new(CALLS_MAX));
         let call = async {
-            let _turn = gate.acquire().await;
-            let _place = all.acquire().await;
+            let _turn = self.webhooks.turns.take(plane.id).await;
             let dial = match &endpoint.location {
                 Location::Url(_) => None,
                 Location::Service { namespace, name, port, .. } => Some(

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use polder_admission::Operation;
 
 use crate::admission::shown_name;
+use crate::allotment::Allotment;
 use crate::behavior::Occasion;
 use crate::context::{FieldValidation, RequestContext, WriteOptions};
 use crate::decode::{self, Document, Duplicates};
@@ -116,8 +117,9 @@ impl Registry {
             self.measure_quota(context, &target, &mut candidate, None).await?;
             self.validate(context, &target, &candidate, None)?;
             self.settle_rules(context, &target, &mut candidate, None).await?;
+            let allotted = self.allot_judged(context, &target, &mut candidate, None).await?;
             self.judge(context, &target, Operation::Create, Some(&candidate), None, options.into()).await?;
-            let outcome = self.commit_new(context, &target, candidate, guards, options).await;
+            let outcome = self.commit_new(context, &target, candidate, (guards, allotted), options).await;
             match outcome {
                 Err(CreateError::Exists) if generated && attempt < GENERATED_NAMES_MAX => {}
                 Err(CreateError::Exists) => {
@@ -155,13 +157,12 @@ impl Registry {
         context: &RequestContext,
         target: &Target,
         mut value: Value,
-        mut guards: Vec<(Key, Expect)>,
+        (mut guards, allotted): (Vec<(Key, Expect)>, Allotment),
         options: &WriteOptions,
     ) -> Result<Answered, CreateError> {
         guards.extend(custom::guard(self, context, target).await?);
         let key = self.key(context, target);
         let plane = planes::change(self, context, target, Some(&value), None)?;
-        let allotted = self.allot(context, target, &mut value, None).await?;
         let record = self.fitted(context, target, &mut value)?;
         let account = self.account(context, target, Some(&value), None, options.dry_run).await?;
         if options.dry_run {
@@ -465,8 +466,10 @@ impl Registry {
             self.measure_quota(context, target, &mut new, Some(&old)).await?;
             self.validate(context, target, &new, Some(&old))?;
             self.settle_rules(context, target, &mut new, Some(&old)).await?;
+            let allotted = self.allot_judged(context, target, &mut new, Some(&old)).await?;
             self.judge(context, target, operation, Some(&new), Some(&old), options.into()).await?;
-            if let Some(body) = self.store_changed(context, target, new, &old, &stored, options).await? {
+            let changed = self.store_allotted(context, target, (new, allotted), &old, &stored, options);
+            if let Some(body) = changed.await? {
                 return Ok(ObjectAnswer { body, created: false });
             }
             if conditional {
@@ -556,6 +559,20 @@ impl Registry {
         stored: &Arc<StoredObject>,
         options: &WriteOptions,
     ) -> Result<Option<Answered>, Status> {
+        let allotted = self.allot(context, target, &mut new, Some(old)).await?;
+        self.store_allotted(context, target, (new, allotted), old, stored, options).await
+    }
+
+    /// The same for an object that has what it gets from its plane.
+    async fn store_allotted(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        (mut new, allotted): (Value, Allotment),
+        old: &Value,
+        stored: &Arc<StoredObject>,
+        options: &WriteOptions,
+    ) -> Result<Option<Answered>, Status> {
         let key = self.key(context, target);
         let plane = planes::change(self, context, target, Some(&new), Some(old))?;
         let version = &target.served().name;
@@ -565,7 +582,6 @@ impl Registry {
             target.definition.complete(version, &mut new).ok();
         }
         keep_times(&mut new, old);
-        let allotted = self.allot(context, target, &mut new, Some(old)).await?;
         let mut record = encoded(context, target, &new);
         // What is on its way out goes, and what does not grow stays, however large it is.
         if record.len() > stored.record.len()
@@ -770,7 +786,7 @@ pub(crate) fn apply_patch(
     patched.map_err(|error| match error {
         PatchError::Malformed(text) => Status::bad_request(text),
         PatchError::TooManyOperations { .. } => Status::too_large(error.to_string()),
-        PatchError::NotApplicable(_) => {
+        PatchError::NotApplicable(_) | PatchError::TestFailed(_) => {
             let mut status = Status::untyped(422, PatchError::NOT_APPLICABLE);
             status.reason = Some(polder_model::Reason::Invalid);
             status.details = Some(Box::default());

@@ -153,3 +153,169 @@ async fn connections_are_judged() {
         assert_eq!(asked.err().map_or(0, |status| status.code), expected, "{query:?}");
     }
 }
+
+const MUTATING: &str = "admissionregistration.k8s.io/v1beta1/mutatingadmissionpolicies";
+const MUTATING_BINDINGS: &str = "admissionregistration.k8s.io/v1beta1/mutatingadmissionpolicybindings";
+
+fn changing(name: &str, resource: (&str, &str, &str), mutation: Value) -> Value {
+    let mut policy = policy(name, resource, "true");
+    policy.remove_at(&["spec", "validations"]);
+    policy.set_at(&["spec", "reinvocationPolicy"], "Never");
+    policy.set_at(&["spec", "mutations"], json!([mutation]));
+    policy
+}
+
+fn apply(expression: &str) -> Value {
+    json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}})
+}
+
+async fn bind(plane: &world::Plane<'_>, name: &str) {
+    let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name}});
+    plane.create(MUTATING_BINDINGS, binding).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_policy_changes_objects_at_once_and_only_in_its_plane() {
+    let world = World::new();
+    let (acme, globex) = (world.plane("acme", json!({})).await, world.plane("globex", json!({})).await);
+    let maps = "v1/configmaps/default";
+    let count = apply("Object{data: {'n': string(size(object.data)), 'by': request.operation}}");
+    acme.create(MUTATING, changing("count", ("", "v1", "configmaps"), count)).await.unwrap();
+    assert!(acme.create(maps, map("unbound", "")).await.unwrap().at(&["data", "n"]).is_none());
+    bind(&acme, "count").await;
+    let made = acme.create(maps, map("m", "x")).await.unwrap();
+    assert_eq!(made.at(&["data"]).unwrap().to_string(), r#"{"a":"x","by":"CREATE","n":"1"}"#);
+    let owned = made.at(&["metadata", "managedFields"]).unwrap().to_string();
+    assert!(owned.contains("f:a") && !owned.contains("f:by"), "nobody owns what a policy set: {owned}");
+    let patch = json!({"data": {"b": "y"}});
+    let patched = acme.patch("v1/configmaps/default/m", PatchKind::Merge, patch).await.unwrap();
+    assert_eq!(patched.at(&["data"]).unwrap().to_string(), r#"{"a":"x","b":"y","by":"UPDATE","n":"4"}"#);
+    assert!(globex.create(maps, map("m", "x")).await.unwrap().at(&["data", "n"]).is_none());
+    // There is nothing to change when something goes.
+    acme.delete("v1/configmaps/default/m", json!({})).await.unwrap();
+    acme.delete(&format!("{MUTATING_BINDINGS}/count"), json!({})).await.unwrap();
+    assert!(acme.create(maps, map("m", "x")).await.unwrap().at(&["data", "n"]).is_none());
+}
+
+#[tokio::test]
+async fn what_a_policy_makes_is_checked_like_what_a_client_sends() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let maps = "v1/configmaps/default";
+    let check = async |mutation: Value, expected: (u16, &str)| {
+        plane.create(MUTATING, changing("p", ("", "v1", "configmaps"), mutation)).await.unwrap();
+        bind(&plane, "p").await;
+        assert_eq!(code(plane.create(maps, map("m", "x")).await), (expected.0, expected.1.to_owned()));
+        for rules in [MUTATING, MUTATING_BINDINGS] {
+            plane.delete(&format!("{rules}/p"), json!({})).await.unwrap();
+        }
+    };
+    let patch = |expression: &str| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}});
+    check(
+        apply("Object{none: 1}"),
+        (
+            403,
+            "policy 'p' with binding 'p' denied request: error applying patch: failed to convert patch object to typed object: .none: field not declared in schema",
+        ),
+    )
+    .await;
+    check(
+        patch("[JSONPatch{op: 'add', path: '/none', value: 1}]"),
+        (500, "Internal error occurred: strict decoding error: unknown field \"none\""),
+    )
+    .await;
+    check(
+        apply("Object{data: {'not a key': 'x'}}"),
+        (
+            422,
+            "ConfigMap \"m\" is invalid: data[not a key]: Invalid value: \"not a key\": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
+        ),
+    )
+    .await;
+    let refused = plane.create(MUTATING, changing("p", ("", "v1", "pods"), apply("Object.spec{}"))).await;
+    let (status, message) = code(refused);
+    assert_eq!(status, 422);
+    assert!(message.ends_with("must evaluate to Object but got Object.spec"), "{message}");
+}
+
+#[tokio::test]
+async fn custom_objects_and_parts_are_changed_too() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "size": {"type": "integer"}, "parts": {"type": "array", "items": {"type": "string"}},
+    }}}});
+    let definition = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    });
+    plane.create("apiextensions.k8s.io/v1/customresourcedefinitions", definition).await.unwrap();
+    let widgets = ("example.com", "v1", "widgets");
+    plane
+        .create(
+            MUTATING,
+            changing("w", widgets, apply("Object{spec: Object.spec{size: object.spec.size * 2}}")),
+        )
+        .await
+        .unwrap();
+    bind(&plane, "w").await;
+    let widget = json!({"metadata": {"name": "w"}, "spec": {"size": 4}});
+    let made = plane.create("example.com/v1/widgets/default", widget).await.unwrap();
+    assert_eq!(made.i64_at(&["spec", "size"]), Some(8));
+
+    let deployment = json!({"metadata": {"name": "d"}, "spec": {
+        "replicas": 1, "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+    }});
+    plane.create("apps/v1/deployments/default", deployment).await.unwrap();
+    let few =
+        apply("Object{spec: Object.spec{replicas: object.spec.replicas > 3 ? 3 : object.spec.replicas}}");
+    plane.create(MUTATING, changing("few", ("apps", "v1", "deployments/scale"), few)).await.unwrap();
+    bind(&plane, "few").await;
+    let scale = json!({"spec": {"replicas": 9}});
+    let scaled = plane.patch("apps/v1/deployments/default/d/scale", PatchKind::Merge, scale).await.unwrap();
+    assert_eq!(scaled.i64_at(&["spec", "replicas"]), Some(3));
+}
+
+#[tokio::test]
+async fn services_are_judged_with_what_they_get() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let complete = "object == null || (has(object.spec.clusterIP) && object.spec.clusterIPs.size() == 1 && object.spec.ports.all(p, p.nodePort > 0))";
+    plane.create(POLICIES, policy("p", ("", "v1", "services"), complete)).await.unwrap();
+    plane.create(BINDINGS, binding("b", "p")).await.unwrap();
+    let service =
+        |kind: &str| json!({"metadata": {"name": "s"}, "spec": {"type": kind, "ports": [{"port": 80}]}});
+    plane.create("v1/services/default", service("NodePort")).await.unwrap();
+    plane.delete("v1/services/default/s", json!({})).await.unwrap();
+    assert_eq!(code(plane.create("v1/services/default", service("ClusterIP")).await).0, 422);
+    // What was chosen for a service that was refused is still free.
+    let patch = json!({"spec": {"type": "NodePort"}});
+    plane.delete(&format!("{BINDINGS}/b"), json!({})).await.unwrap();
+    plane.create("v1/services/default", service("ClusterIP")).await.unwrap();
+    plane.create(BINDINGS, binding("b", "p")).await.unwrap();
+    plane.patch("v1/services/default/s", PatchKind::Merge, patch).await.unwrap();
+}
+
+#[tokio::test]
+async fn node_ports_are_not_given_twice_while_judges_take_their_time() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    plane.create(POLICIES, policy("p", ("", "v1", "services"), "true")).await.unwrap();
+    plane.create(BINDINGS, binding("b", "p")).await.unwrap();
+    let service = |at: usize| json!({"metadata": {"name": (format!("s{at}"))}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
+    let made =
+        futures_util::future::join_all((0..16).map(|at| plane.create("v1/services/default", service(at))))
+            .await;
+    let mut ports: Vec<i64> = made
+        .iter()
+        .map(|made| made.as_ref().unwrap().array_at(&["spec", "ports"])[0].i64_at(&["nodePort"]).unwrap())
+        .collect();
+    ports.sort_unstable();
+    ports.dedup();
+    assert_eq!(ports.len(), 16);
+}

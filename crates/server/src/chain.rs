@@ -23,6 +23,7 @@ use crate::answer::{self, Answer};
 use crate::body::Held;
 use crate::duration::parse_duration;
 use crate::finish::Finish;
+use crate::flow;
 use crate::handler::{Call, api_verb, failure_style, is_long_running, verb};
 use crate::impersonate::impersonated;
 use crate::limits::Pass;
@@ -82,6 +83,11 @@ pub(crate) async fn serve(
         }
         held.clone_from(&pass);
         let user = impersonated(&state.registry, plane.id, user, request.headers()).await?;
+        // Of what has no end, only watches belong to a flow.
+        let flow = match end.is_some() || label == "WATCH" {
+            true => flow::classified(&state.registry, &plane, &user, (request.method(), label, &route)).await,
+            false => None,
+        };
         let prefix = prefix(request.uri().path(), &route);
         let context = Arc::new(RequestContext::new(plane, user));
         let (parts, body) = request.into_parts();
@@ -125,6 +131,9 @@ pub(crate) async fn serve(
         }
         let mut answer = outcome.unwrap_or_else(|status| answer::failure(&status, style));
         warn(&context, &mut answer);
+        if let Some(flow) = flow {
+            flow::tell(flow, answer.headers_mut());
+        }
         Ok(answer)
     };
     let mut answer = outcome.await.unwrap_or_else(|status: Status| answer::failure(&status, style));

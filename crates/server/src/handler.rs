@@ -653,7 +653,12 @@ pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static st
 
 /// The verb of a request, as authorizers know it.
 pub(crate) fn api_verb(method: &Method, route: &Route, query: &Query) -> &'static str {
-    match verb(method, route, query) {
+    named(verb(method, route, query))
+}
+
+/// A verb as rules spell it.
+pub(crate) fn named(verb: &'static str) -> &'static str {
+    match verb {
         "WATCH" => "watch",
         "LIST" => "list",
         "GET" => "get",

@@ -13,6 +13,7 @@ mod drive;
 mod drive_http1;
 mod duration;
 mod finish;
+mod flow;
 mod gather;
 mod handler;
 mod health;

@@ -74,7 +74,7 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
         "token" => {
             let request = call.document(&target).await?.value;
             let options = WriteOptions::from_query(&call.query, "CreateOptions")?;
-            let made = registry.make_token(&call.context, &target, request, options.dry_run).await?;
+            let made = registry.make_token(&call.context, &target, request, &options).await?;
             Ok(answer::value(StatusCode::CREATED, &made, style))
         }
         _ => {
@@ -93,7 +93,7 @@ fn runs_nowhere(target: &Target, found: &ObjectAnswer) -> String {
     let (kind, name) = (target.definition.kind.to_lowercase(), &target.name);
     let value = match &found.body {
         Answered::Made(value) => value.clone(),
-        Answered::Stored(stored) => Value::parse(stored.record.body()).unwrap_or_default(),
+        Answered::Stored(stored) => Value::parse_own(stored.record.body()).unwrap_or_default(),
     };
     let node = match kind.as_str() {
         "node" => name.as_str(),

@@ -36,3 +36,4 @@ pub use object::{Record, StoredObject};
 pub use plane::{Limits, Plane, Profile, Usage};
 pub use read::ReadError;
 pub use store::{Store, StoreOptions};
+pub use turns::{Turn, Turns};

@@ -127,7 +127,7 @@ impl Shared {
         Ok(Shared {
             reader: Arc::new(Noting::new(reader, damaged.clone())),
             damaged,
-            turns: Turns::new(),
+            turns: Turns::of_reads(),
             cache: Cache::new(options.cache_bytes_max),
             feed: Feed::new(recovered.current, options.recent_bytes_max),
             planes: RwLock::default(),

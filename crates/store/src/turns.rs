@@ -1,7 +1,7 @@
-//! Whose turn it is to read from the engine. Reads block a thread each and the engine serves only a few at a time, so
-//! one plane with many slow reads would keep everybody else from theirs. A plane gets a few turns at a time; its other
-//! reads wait, first come, first served, without a thread. When all turns are taken, the planes that wait get the next
-//! ones one after the other.
+//! Whose turn it is, where only so much can be done at a time: reading from the engine, calling webhooks. Reads block a
+//! thread each and the engine serves only a few at a time, so one plane with many slow reads would keep everybody else
+//! from theirs. A plane gets a few turns at a time; the rest of it waits, first come, first served, without a thread.
+//! When all turns are taken, the planes that wait get the next ones one after the other.
 //!
 //! Invariant: while a turn is free, every plane that waits has as many as it may.
 
@@ -12,35 +12,41 @@ use polder_model::{Lanes, PlaneId};
 use tokio::sync::oneshot;
 
 /// Reads at a time.
-const TURNS: usize = 64;
+const READS: usize = 64;
 /// Reads of one plane at a time: half of what the embedded engine serves at once.
-const PLANE_TURNS: usize = 4;
+const PLANE_READS: usize = 4;
 
-pub(crate) struct Turns {
+pub struct Turns {
     state: Mutex<State>,
 }
 
 struct State {
     free: usize,
-    /// Who waits; out is who reads.
+    /// Who waits; out is who has a turn.
     lanes: Lanes<oneshot::Sender<Turn>>,
 }
 
-/// The right to read from the engine once. Dropping it gives it to the next.
-pub(crate) struct Turn {
+/// The right to do it once. Dropping it gives it to the next.
+pub struct Turn {
     /// `None` when it was given back already.
     turns: Option<Arc<Turns>>,
     plane: PlaneId,
 }
 
 impl Turns {
-    pub(crate) fn new() -> Arc<Turns> {
-        let state = State { free: TURNS, lanes: Lanes::limited(PLANE_TURNS) };
+    /// So many at a time, and so many of one plane.
+    pub fn new(turns: usize, plane_turns: usize) -> Arc<Turns> {
+        let state = State { free: turns, lanes: Lanes::limited(plane_turns) };
         Arc::new(Turns { state: Mutex::new(state) })
     }
 
+    /// Those of reads from the engine.
+    pub(crate) fn of_reads() -> Arc<Turns> {
+        Turns::new(READS, PLANE_READS)
+    }
+
     /// Waits for a turn. Safe to cancel: a turn that nobody takes goes to the next.
-    pub(crate) async fn take(self: &Arc<Turns>, plane: PlaneId) -> Turn {
+    pub async fn take(self: &Arc<Turns>, plane: PlaneId) -> Turn {
         let turn = {
             let mut state = self.state.lock();
             if state.free > 0 && state.lanes.enter(plane) {
@@ -53,7 +59,7 @@ impl Turns {
         };
         match turn.await {
             Ok(turn) => turn,
-            // Whoever waits is in the queue until it gets a turn; if not, it reads without one.
+            // Whoever waits is in the queue until it gets a turn; if not, it goes without one.
             Err(_) => Turn { turns: None, plane },
         }
     }
@@ -83,7 +89,7 @@ impl Turns {
     #[cfg(test)]
     fn is_idle(&self) -> bool {
         let state = self.state.lock();
-        state.free == TURNS && state.lanes.is_idle()
+        state.free == READS && state.lanes.is_idle()
     }
 }
 
@@ -129,8 +135,8 @@ mod tests {
 
     #[test]
     fn a_plane_has_a_few_turns_and_others_have_theirs() {
-        let turns = Turns::new();
-        let mut held: Vec<Turn> = (0..PLANE_TURNS).map(|_| take(&turns, A)).collect();
+        let turns = Turns::of_reads();
+        let mut held: Vec<Turn> = (0..PLANE_READS).map(|_| take(&turns, A)).collect();
         let (mut first, mut given_up, mut second) = (taking(&turns, A), taking(&turns, A), taking(&turns, A));
         drop(take(&turns, B));
         assert!(poll(&mut given_up).is_none());
@@ -150,9 +156,9 @@ mod tests {
 
     #[test]
     fn planes_take_turns_when_there_are_no_more() {
-        let turns = Turns::new();
-        let others = (0..TURNS / PLANE_TURNS).map(|index| PlaneId(100 + index as u64));
-        let held = others.flat_map(|plane| [plane; PLANE_TURNS]).map(|plane| take(&turns, plane));
+        let turns = Turns::of_reads();
+        let others = (0..READS / PLANE_READS).map(|index| PlaneId(100 + index as u64));
+        let held = others.flat_map(|plane| [plane; PLANE_READS]).map(|plane| take(&turns, plane));
         let mut held: Vec<Turn> = held.collect();
         let mut many: Vec<Taking> = (0..10).map(|_| taking(&turns, A)).collect();
         let mut one = taking(&turns, B);
@@ -161,12 +167,12 @@ mod tests {
         kept.push(poll(&mut many[0]).expect("it came first"));
         held.pop();
         kept.push(poll(&mut one).expect("one read does not wait for ten"));
-        for taking in &mut many[1..PLANE_TURNS] {
+        for taking in &mut many[1..PLANE_READS] {
             held.pop();
             kept.push(poll(taking).expect("there is room"));
         }
         held.pop();
-        assert!(poll(&mut many[PLANE_TURNS]).is_none(), "it has as many as it may");
+        assert!(poll(&mut many[PLANE_READS]).is_none(), "it has as many as it may");
         drop((many, one, kept, held));
         assert!(turns.is_idle(), "nothing is left of them");
     }

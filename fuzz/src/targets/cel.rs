@@ -8,6 +8,9 @@ use polder_model::{Value, json};
 use crate::random::Random;
 use crate::two_parts;
 
+/// What results may take as JSON; escapes come on top of it.
+const JSON_BYTES_MAX: usize = 64 << 10;
+
 pub const WORDS: &[&str] = &[
     "x", "x.a", "x.l", "x.s", "x.m", "1", "-1", "1u", "1.5", "'a'", "''", "b'\\xff'", "true", "null", "[]", "{}", "[1, 2]", "{'a': 1}", "(", ")", "[", "]", ".",
     ".?a", "[?0]", ", ", " + ", " - ", " * ", " / ", " % ", " == ", " != ", " < ", " in ", " && ", " || ", "!", "-", " ? ", " : ", "has(x.a)", ".all(i, ", ".map(i, ",
@@ -15,7 +18,7 @@ pub const WORDS: &[&str] = &[
     ".matches('", ".find('[a-z]+')", ".findAll('.')", ".replace('', ", ".split('')", ".join(", ".substring(1)", ".charAt(0)", ".format([", "'%s %d %f'", ".sort()", ".distinct()",
     ".flatten()", ".slice(0, 1)", "lists.range(", ".sum()", ".max()", "quantity('1Gi')", "ip('1.2.3.4')", "cidr('10.0.0.0/8')", "url('https://a/b?c=d')", "semver('1.2.3')",
     "timestamp('2021-01-01T00:00:00Z')", "duration('1h')", ".getHours('Europe/Rome')", "string(", "int(", "double(", "bytes(", "dyn(", "type(", "optional.of(", ".optMap(i, ",
-    ".orValue(", "format.dns1123Label()", ".validate(", "sets.contains(", "cel.bind(i, ", "\n---\n", "\"", "//", "\\", "`", "é",
+    ".orValue(", "format.dns1123Label()", ".validate(", "sets.contains(", "cel.bind(i, ", "Object{", "Object.spec{", "JSONPatch{", "a: ", "?a: ", "}", "jsonpatch.escapeKey(", "\n---\n", "\"", "//", "\\", "`", "é",
 ];
 
 /// An expression that is likely to compile.
@@ -32,7 +35,7 @@ fn expression(depth: usize, random: &mut Random) -> String {
         return (*random.pick(LEAVES)).into();
     }
     let below = |random: &mut Random| expression(depth - 1, random);
-    match random.below(12) {
+    match random.below(14) {
         0 => format!("(dyn({}) ? dyn({}) : dyn({}))", below(random), below(random), below(random)),
         1 | 2 => {
             let operator = *random.pick(&["+", "-", "*", "/", "%", "==", "!=", "<", ">=", "in", "&&", "||"]);
@@ -67,7 +70,13 @@ fn expression(depth: usize, random: &mut Random) -> String {
             ]);
             format!("{function}(dyn({}))", below(random))
         }
-        10 => format!("[dyn({}), dyn({})][dyn({})]", below(random), below(random), below(random)),
+        10 => {
+            let name = *random.pick(&["Object", "Object.a", "Object.a.b", "JSONPatch", "Other"]);
+            let field = *random.pick(&["a", "b", "op", "path", "value", "?a"]);
+            format!("{name}{{{field}: {}, b: {}}}", below(random), below(random))
+        }
+        11 => format!("[JSONPatch{{op: jsonpatch.escapeKey({}), value: {}}}]", below(random), below(random)),
+        12 => format!("[dyn({}), dyn({})][dyn({})]", below(random), below(random), below(random)),
         _ => format!("optional.of({}).optMap(i, {})", below(random), below(random)),
     }
 }
@@ -75,7 +84,7 @@ fn expression(depth: usize, random: &mut Random) -> String {
 pub fn run(data: &[u8]) {
     let (source, document) = two_parts(data);
     let Ok(source) = std::str::from_utf8(source) else { return };
-    let env = Environment::new().variable_of("x", Type::Dyn).variable_of("i", Type::Dyn).with_bind();
+    let env = Environment::new().variable_of("x", Type::Dyn).variable_of("i", Type::Dyn).with_bind().with_objects();
     let program = match env.compile(source) {
         Ok(program) => program,
         Err(error) => {
@@ -94,5 +103,14 @@ pub fn run(data: &[u8]) {
     let second = program.evaluate(&bindings, budget);
     assert_eq!(first.cost, second.cost, "{source:?}");
     assert_eq!(format!("{:?}", first.value), format!("{:?}", second.value), "{source:?}");
+    if let (Ok(first), Ok(second)) = (&first.value, &second.value) {
+        let (first, second) = (first.to_json(JSON_BYTES_MAX), second.to_json(JSON_BYTES_MAX));
+        assert_eq!(first, second, "{source:?}");
+        if let Ok(json) = first {
+            let text = json.to_vec();
+            assert!(text.len() <= 8 * JSON_BYTES_MAX, "{source:?}");
+            Value::parse(&text).unwrap_or_else(|error| panic!("{source:?}: {error}"));
+        }
+    }
     crate::accepted();
 }

@@ -164,14 +164,31 @@ fn package_read(sources: &Sources, package: &str) -> anyhow::Result<HashMap<Stri
         })
         .with_context(|| format!("no module has {package}"))?;
     let mut structs = HashMap::new();
+    let mut borrowed = Vec::new();
     for entry in std::fs::read_dir(&directory).with_context(|| format!("cannot list {package}"))? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if name.starts_with("types") && name.ends_with(".go") && !name.ends_with("_test.go") {
             structs_read(&path, &mut structs)?;
+            let text = std::fs::read_to_string(&path)?;
+            borrowed.extend(text.lines().filter_map(alias).map(str::to_owned));
         }
     }
+    // A beta version has some structs from the stable one.
+    if let Some((group, version)) = package.rsplit_once('/')
+        && version != "v1"
+        && !borrowed.is_empty()
+    {
+        let mut stable = package_read(sources, &format!("{group}/v1"))?;
+        structs.extend(borrowed.into_iter().filter_map(|name| stable.remove_entry(&name)));
+    }
     Ok(structs)
+}
+
+/// `type Rule = v1.Rule`
+fn alias(line: &str) -> Option<&str> {
+    let (name, other) = line.strip_prefix("type ")?.split_once(" = v1.")?;
+    (name == other).then_some(name)
 }
 
 fn structs_read(path: &Path, structs: &mut HashMap<String, Struct>) -> anyhow::Result<()> {

@@ -30,7 +30,7 @@ pub(crate) struct Subresource {
     verbs: Vec<String>,
 }
 
-/// All resources of stable group versions: the core group first, then as the aggregated document lists them.
+/// All resources of served group versions: the core group first, then as the aggregated document lists them.
 pub(crate) fn read(sources: &Sources) -> anyhow::Result<Vec<Resource>> {
     let mut resources = read_core(&sources.json("api/discovery/api__v1.json")?)?;
     let aggregated = sources.json("api/discovery/aggregated_v2.json")?;
@@ -38,7 +38,7 @@ pub(crate) fn read(sources: &Sources) -> anyhow::Result<Vec<Resource>> {
         let group_name = string(&group["metadata"], "name")?;
         for version in array(group, "versions")? {
             let version_name = string(version, "version")?;
-            if !is_stable(&version_name) {
+            if !is_served(&group_name, &version_name) {
                 continue;
             }
             for resource in array(version, "resources")? {
@@ -79,8 +79,13 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-fn is_stable(version: &str) -> bool {
-    !version.contains("alpha") && !version.contains("beta")
+/// Beta versions that are served although upstream has them off by default.
+const BETAS: [(&str, &str); 1] = [("admissionregistration.k8s.io", "v1beta1")];
+
+/// Stable versions, and few others.
+pub(crate) fn is_served(group: &str, version: &str) -> bool {
+    let stable = !version.contains("alpha") && !version.contains("beta");
+    stable || BETAS.contains(&(group, version))
 }
 
 /// The core group is published in the flat form only: `pods` and `pods/status` are neighbors in one list.

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use super::go::{self, Enums, Structs};
-use super::resources::{Resource, group_version};
+use super::resources::{Resource, group_version, is_served};
 use super::sources::Sources;
 
 /// Types that requests and answers use whatever the resource is.
@@ -47,10 +47,10 @@ impl<'a> Types<'a> {
             let name = entry?.file_name();
             let name = name.to_string_lossy();
             let Some(group_version) = name.strip_suffix("_openapi.json") else { continue };
-            if !group_version.contains("__v")
-                || group_version.contains("alpha")
-                || group_version.contains("beta")
-            {
+            // `api__v1`, or `apis__apps__v1`.
+            let Some((group, version)) = group_version.rsplit_once("__") else { continue };
+            let group = group.strip_prefix("apis__").unwrap_or_default();
+            if !version.starts_with('v') || !is_served(group, version) {
                 continue;
             }
             let mut document = sources.json(&format!("{FOLDER}/{name}"))?;

@@ -1,4 +1,4 @@
-//! Bindings of validating admission policies: where a policy applies, with which parameters, and what follows.
+//! Bindings of admission policies: where a policy applies, with which parameters, and what follows.
 
 use polder_model::selector::LabelSelector;
 use polder_model::{SmolStr, Value};

@@ -21,6 +21,10 @@ pub(crate) struct Scope {
     pub(crate) object: Option<Arc<Shape>>,
     pub(crate) params: Option<Params>,
     pub(crate) authorizer: bool,
+    /// `Object{...}` and `JSONPatch{...}` may be made.
+    pub(crate) makes_objects: bool,
+    /// There are named expressions, though perhaps none that may be used here.
+    pub(crate) composed: bool,
     /// The named expressions that may be used, and their types.
     pub(crate) variables: Vec<(SmolStr, Type)>,
 }
@@ -55,7 +59,9 @@ impl Scope {
             Some(shape) => env.document(name, shape),
             None => env.variable_of(name, Type::Dyn),
         };
-        let env = object(object(Environment::new(), "object"), "oldObject");
+        let base = Environment::new();
+        let base = if self.makes_objects { base.with_objects() } else { base };
+        let env = object(object(base, "object"), "oldObject");
         let env = env.document("namespaceObject", &NAMESPACE).document("request", &REQUEST);
         let env = match &self.params {
             Some(Params::Of(shape)) => env.document("params", shape),
@@ -69,7 +75,7 @@ impl Scope {
         let env = env
             .variable_of(authorizer, Type::Opaque(Opaque::Authorizer))
             .variable_of(resource, Type::Opaque(Opaque::ResourceCheck));
-        if self.variables.is_empty() {
+        if self.variables.is_empty() && !self.composed {
             return env;
         }
         let typed = |(name, found): &(SmolStr, Type)| {

@@ -139,6 +139,10 @@ impl<'a> Running<'a> {
 
     fn keep(&self, at: Option<usize>, value: Result<Value<'a>, String>) {
         if let Some(at) = at {
+            let value = value.and_then(|value| match value.is_bounded() {
+                true => Ok(value),
+                false => Err("variables that build on each other make a value that is too large".into()),
+            });
             self.values.borrow_mut()[at] = Some(value.map_err(Fault::error));
         }
     }

@@ -5,12 +5,17 @@ mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
 mod limit_ranger;
+mod mutating_policy;
+#[cfg(test)]
+mod mutating_policy_tests;
 mod owner_references;
 mod pod_security;
 mod pod_topology;
+mod policies;
 mod priority;
 mod resize;
 mod resource_quota;
+mod rounds;
 mod runtime_class;
 mod service_account;
 mod storage_protection;
@@ -20,7 +25,7 @@ mod webhooks;
 #[cfg(test)]
 mod webhooks_tests;
 
-pub(crate) use webhooks::Rounds;
+pub(crate) use rounds::Rounds;
 
 use polder_model::{GroupResource, Status, Value};
 
@@ -51,8 +56,8 @@ pub static ALL: &[Place] = &[
     On(&default_ingress_class::DefaultIngressClass),
     On(&pod_topology::PodTopologyLabels),
     Missing("NodeDeclaredFeatureValidator"),
-    // Off by default in Kubernetes 1.35, and its kinds are not served.
-    Missing("MutatingAdmissionPolicy"),
+    // Off by default in Kubernetes 1.35.
+    On(&mutating_policy::MutatingAdmissionPolicy),
     On(&webhooks::MutatingAdmissionWebhook),
     On(&validating_policy::ValidatingAdmissionPolicy),
     On(&webhooks::ValidatingAdmissionWebhook),
@@ -62,6 +67,11 @@ pub static ALL: &[Place] = &[
 /// Nobody's rules are about rules: else a plane could lock itself out.
 fn by_rules(interest: Interest, kind: Kind<'_>) -> Interest {
     interest.when(kind.group != "admissionregistration.k8s.io")
+}
+
+/// Questions are asked of nobody but whom they are for, so policies do not judge or change them.
+fn is_question(kind: Kind<'_>) -> bool {
+    matches!(kind.group, "authentication.k8s.io" | "authorization.k8s.io")
 }
 
 /// The namespace a request is in or about, if it is there.

@@ -4,14 +4,13 @@
 //! answer costs a request its time and nobody else anything.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _};
 use parking_lot::Mutex;
 use polder_machinery::patch::apply_json_patch;
-use polder_model::{SmolStr, Status, Value, json};
+use polder_model::{Status, Value, json};
 
 use crate::attributes::{Attributes, Form, Operations};
 use crate::dynamic::{
@@ -30,28 +29,6 @@ const INLINE_COST_MAX: u64 = 100_000;
 const ROUNDS_MAX: usize = 64;
 /// How many webhooks judge a request at one time: each has a copy of it.
 const JUDGES_MAX: usize = 8;
-
-/// What webhooks remember between the two rounds in which they may change an object.
-#[derive(Debug, Default)]
-pub(crate) struct Rounds {
-    /// This is the second round.
-    pub(crate) second: bool,
-    /// Something was changed, so there is to be one.
-    pub(crate) wanted: bool,
-    /// Those that were asked, and want to be asked again after a change.
-    asked: BTreeSet<SmolStr>,
-    /// Those that are to be asked again.
-    again: BTreeSet<SmolStr>,
-    /// What the last of them left behind.
-    left: Option<Value>,
-}
-
-impl Rounds {
-    /// The object was changed after these were asked.
-    fn ask_again(&mut self) {
-        self.again.append(&mut self.asked);
-    }
-}
 
 impl Plugin for MutatingAdmissionWebhook {
     fn name(&self) -> &'static str {
@@ -115,8 +92,8 @@ async fn change(
 ) -> Result<(), Status> {
     let namespace = super::namespace_of(request, world).await?;
     let second = notes.rounds.second;
-    if second && notes.rounds.left.as_ref() != Some(object) {
-        notes.rounds.ask_again();
+    if second {
+        notes.rounds.webhooks.begin_again(object);
     }
     let round = i32::from(second);
     for (index, webhook) in request.rules.mutating.iter().enumerate() {
@@ -124,7 +101,7 @@ async fn change(
         let around = Surroundings { object: sent, namespace: namespace.as_ref() };
         let Some(called) = Called::of(webhook, request, &around, world).await? else { continue };
         // Whoever was not asked in the first round is not asked in the second.
-        if second && !notes.rounds.again.contains(&webhook.id) {
+        if second && !notes.rounds.webhooks.is_wanted(&webhook.id) {
             continue;
         }
         let answer =
@@ -149,11 +126,11 @@ async fn change(
             && changed
         {
             object.clone_from(new);
-            notes.rounds.ask_again();
+            notes.rounds.webhooks.ask_again();
             notes.rounds.wanted = true;
         }
         if webhook.again {
-            notes.rounds.asked.insert(webhook.id.clone());
+            notes.rounds.webhooks.note(webhook.id.clone());
         }
         match outcome {
             Ok(_) => {}
@@ -164,7 +141,7 @@ async fn change(
             Err(failure) => return Err(failure.status(webhook)),
         }
     }
-    notes.rounds.left = Some(object.clone());
+    notes.rounds.webhooks.leave(object);
     Ok(())
 }
 

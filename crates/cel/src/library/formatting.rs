@@ -71,7 +71,7 @@ pub(crate) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
 /// What is wrong with an argument of this type for a clause.
 pub(crate) fn type_problem(verb: char, given: &Type) -> Option<String> {
     let good = match verb {
-        's' => !matches!(given, Type::Object(_) | Type::Opaque(_) | Type::Optional(_)),
+        's' => !matches!(given, Type::Object(_) | Type::Opaque(_) | Type::Made(_) | Type::Optional(_)),
         'd' | 'o' => matches!(given, Type::Int | Type::Uint),
         'f' | 'e' => matches!(given, Type::Double | Type::String),
         'b' => matches!(given, Type::Int | Type::Uint | Type::Bool),

@@ -12,6 +12,7 @@ mod net;
 pub(crate) mod opaque;
 mod operators;
 mod optionals;
+mod patches;
 mod quantities;
 pub(crate) mod regexes;
 mod semvers;
@@ -25,7 +26,7 @@ use crate::overload::Overload;
 
 /// All of them, in the order in which overloads of one function are tried.
 pub(crate) fn all() -> Vec<Overload> {
-    let libraries: [fn() -> Vec<Overload>; 16] = [
+    let libraries: [fn() -> Vec<Overload>; 17] = [
         operators::table,
         convert::table,
         standard::table,
@@ -42,6 +43,7 @@ pub(crate) fn all() -> Vec<Overload> {
         semvers::table,
         authorizer::table,
         formatting::table,
+        patches::table,
     ];
     libraries.into_iter().flat_map(|table| table()).collect()
 }

@@ -5,6 +5,7 @@ use super::formats::NamedFormat;
 use super::net::{Address, Network};
 use super::semvers::Version;
 use super::urls::Url;
+use crate::made::{JSON_PATCH, Made};
 use crate::types::Opaque;
 use polder_model::quantity::Quantity;
 
@@ -21,6 +22,7 @@ pub enum OpaqueValue<'a> {
     GroupCheck(GroupCheck<'a>),
     ResourceCheck(ResourceCheck<'a>),
     Decision(super::authorizer::Decision),
+    Made(Made<'a>),
 }
 
 impl OpaqueValue<'_> {
@@ -37,6 +39,8 @@ impl OpaqueValue<'_> {
             OpaqueValue::GroupCheck(_) => Opaque::GroupCheck,
             OpaqueValue::ResourceCheck(_) => Opaque::ResourceCheck,
             OpaqueValue::Decision(_) => Opaque::Decision,
+            OpaqueValue::Made(made) if made.name() == JSON_PATCH => Opaque::JsonPatch,
+            OpaqueValue::Made(_) => Opaque::Object,
         }
     }
 

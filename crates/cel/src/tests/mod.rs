@@ -6,6 +6,7 @@ mod errors;
 mod language;
 mod libraries;
 mod limits;
+mod objects;
 mod real_rules;
 mod shapes;
 

@@ -1,7 +1,7 @@
 //! Budgets and roles: what is written for those who decide.
 
 use crate::world::{eventually, make_ready, namespace, pod};
-use polder_test_support::{TestServer, json};
+use polder_test_support::{Client, TestServer, json};
 
 #[test]
 fn budgets_tell_how_many_may_go() {
@@ -100,4 +100,55 @@ fn quotas_are_counted() {
     });
     plane.delete(&format!("{maps}/a")).expect(200);
     eventually("what goes is not counted", || status()["used"]["configmaps"] == "1");
+}
+
+#[test]
+fn flow_schemas_classify_requests_and_tell_whether_they_dangle() {
+    let server = TestServer::start();
+    let (plane, other) = (server.plane("acme"), server.plane("globex"));
+    let api = "/apis/flowcontrol.apiserver.k8s.io/v1";
+    let (schemas, levels) = (format!("{api}/flowschemas"), format!("{api}/prioritylevelconfigurations"));
+    let uid = |plane: &Client, path: String| {
+        plane.get(&path).json()["metadata"]["uid"].as_str().unwrap().to_owned()
+    };
+    let told = |plane: &Client, path: &str| {
+        let reply = plane.get(path);
+        let header = |name: &str| reply.header(name).unwrap_or_default().to_owned();
+        (header("x-kubernetes-pf-flowschema-uid"), header("x-kubernetes-pf-prioritylevel-uid"))
+    };
+    let exempt = (uid(&plane, format!("{schemas}/exempt")), uid(&plane, format!("{levels}/exempt")));
+    assert_eq!(told(&plane, "/api/v1/pods"), exempt);
+    assert_eq!(told(&plane, "/api/v1/namespaces/none/pods/none"), exempt, "failures too");
+
+    let schema = json!({"metadata": {"name": "jane"}, "spec": {
+        "matchingPrecedence": 1000, "priorityLevelConfiguration": {"name": "calm"},
+        "rules": [{
+            "subjects": [{"kind": "User", "user": {"name": "jane"}}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+        }],
+    }});
+    plane.post(&schemas, &schema).expect(201);
+    let dangling = || {
+        let schema = plane.get(&format!("{schemas}/jane")).json();
+        schema["status"]["conditions"][0]["status"].clone()
+    };
+    eventually("it dangles", || dangling() == "True");
+    let jane = plane.clone().with_header("Impersonate-User", "jane");
+    let default =
+        (uid(&plane, format!("{schemas}/global-default")), uid(&plane, format!("{levels}/global-default")));
+    assert_eq!(told(&jane, "/version"), default, "a schema without its level says nothing");
+    let level = json!({"metadata": {"name": "calm"}, "spec": {
+        "type": "Limited", "limited": {"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}},
+    }});
+    plane.post(&levels, &level).expect(201);
+    let own = (uid(&plane, format!("{schemas}/jane")), uid(&plane, format!("{levels}/calm")));
+    assert_eq!(told(&jane, "/version"), own, "from the moment it is stored");
+    assert_eq!(told(&jane, "/api/v1/namespaces/default/pods"), default);
+    assert_eq!(told(&plane, "/version"), exempt);
+    let stranger = other.clone().with_header("Impersonate-User", "jane");
+    assert_eq!(told(&stranger, "/version"), default, "another plane has its own");
+    eventually("it does not dangle", || dangling() == "False");
+    plane.delete(&format!("{levels}/calm")).expect(200);
+    eventually("it dangles again", || dangling() == "True");
+    assert_eq!(told(&jane, "/version"), default);
 }

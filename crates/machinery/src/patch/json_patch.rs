@@ -22,9 +22,15 @@ pub fn apply_json_patch(doc: Value, patch: &Value) -> Result<Value, PatchError> 
     if operations.len() > OPERATIONS_MAX {
         return Err(PatchError::TooManyOperations { found: operations.len() });
     }
-    let mut patched = Patched { doc, copied_bytes: 0, copied_bytes_max: COPY_BYTES_MAX, steps: 0 };
+    let mut patched =
+        Patched { doc, copied_bytes: 0, copied_bytes_max: COPY_BYTES_MAX, steps: 0, test_failed: false };
     for operation in operations {
-        patched.apply(operation).map_err(PatchError::NotApplicable)?;
+        if let Err(text) = patched.apply(operation) {
+            return Err(match patched.test_failed {
+                true => PatchError::TestFailed(text),
+                false => PatchError::NotApplicable(text),
+            });
+        }
     }
     Ok(patched.doc)
 }
@@ -81,6 +87,8 @@ struct Patched {
     copied_bytes: usize,
     copied_bytes_max: usize,
     steps: usize,
+    /// The last operation was a `test` that did not hold.
+    test_failed: bool,
 }
 
 impl Patched {
@@ -199,13 +207,15 @@ impl Patched {
     fn test(&mut self, path: &str, value: Option<&Value>) -> Result<(), String> {
         let failed = || format!("testing value {path} failed: test failed");
         if path.is_empty() {
-            return if value == Some(&self.doc) { Ok(()) } else { Err(failed()) };
+            self.test_failed = value != Some(&self.doc);
+            return if self.test_failed { Err(failed()) } else { Ok(()) };
         }
         let Some(place) = self.place(path) else {
             return Err(format!("test operation does not apply: is missing path: {path}: missing value"));
         };
         let found = place.get().map_err(|why| format!("error in test for path: '{path}': {why}"))?;
         let holds = found.unwrap_or(&Value::Null) == value.unwrap_or(&Value::Null);
+        self.test_failed = !holds;
         if holds { Ok(()) } else { Err(failed()) }
     }
 

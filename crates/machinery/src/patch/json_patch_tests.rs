@@ -422,7 +422,8 @@ fn like_upstream() {
         let patch = Value::parse(patch.as_bytes()).unwrap();
         // The rows were made with a small limit on copies.
         let found = operations(&patch).and_then(|operations| {
-            let mut patched = Patched { doc, copied_bytes: 0, copied_bytes_max: 30, steps: 0 };
+            let mut patched =
+                Patched { doc, copied_bytes: 0, copied_bytes_max: 30, steps: 0, test_failed: false };
             for operation in operations {
                 patched.apply(operation).map_err(PatchError::NotApplicable)?;
             }

@@ -31,6 +31,9 @@ pub enum PatchError {
     /// The patch does not fit the object: 422 with [`PatchError::NOT_APPLICABLE`]. Upstream keeps this text to itself.
     #[error("{0}")]
     NotApplicable(String),
+    /// A `test` did not hold: as [`PatchError::NotApplicable`], but to policies it only means that nothing is changed.
+    #[error("{0}")]
+    TestFailed(String),
     /// A strategic merge patch upstream did not expect: 500 without a reason, with this text.
     #[error("{0}")]
     Unclassified(String),

@@ -101,9 +101,12 @@ impl Serve {
             authenticators: Arc::new(Authenticators { tokens, accounts: Some(pki.account_tokens()?) }),
         };
         let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
-        let networks: Result<Vec<Network>, _> =
-            configuration.webhook_networks.iter().map(|one| one.parse()).collect();
-        let egress = Egress { allowed: networks.context("webhookNetworks")? };
+        let networks =
+            |all: &[String]| -> Result<Vec<Network>, _> { all.iter().map(|one| one.parse()).collect() };
+        let egress = Egress {
+            allowed: networks(&configuration.webhook_networks).context("webhookNetworks")?,
+            denied: networks(&configuration.webhook_denied_networks).context("webhookDeniedNetworks")?,
+        };
         registry.set_webhook_client(Arc::new(Webhooks::new(egress)));
         registry.tasks.spawn(registry.clone().run_chores());
         let stop = CancellationToken::new();

@@ -55,7 +55,7 @@ fn controller_runtime() {
     let polder = Polder::start();
     let planes = ["acme", "globex"].map(|name| polder.plane(name));
     planes.iter().for_each(define);
-    let greeting = |text| json!({"metadata": {"name": "hello"}, "spec": {"text": text}});
+    let greeting = |text| json!({"apiVersion": "polder.test/v1", "kind": "Greeting", "metadata": {"name": "hello"}, "spec": {"text": text}});
     planes[0].post(GREETINGS, &greeting("from acme")).expect(201);
 
     let kubeconfigs = ["acme", "globex"].map(|name| polder.plane_kubeconfig(name));

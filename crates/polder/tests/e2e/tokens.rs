@@ -74,3 +74,46 @@ fn tokens_end_with_what_they_name() {
     let missing = json!({"spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Secret", "name": "gone"}}});
     acme.post(&format!("{ACCOUNTS}/robot/token"), &missing).expect(404);
 }
+
+/// Policies of the plane have a say in tokens: they see the request, and may change and refuse it.
+#[test]
+fn tokens_are_admitted() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    account(&acme);
+    let rules = json!({"resourceRules": [{
+        "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["serviceaccounts/token"],
+    }]});
+    let admission = "/apis/admissionregistration.k8s.io";
+    let short = json!({"metadata": {"name": "short"}, "spec": {
+        "matchConstraints": rules, "validations": [{"expression":
+            "object.kind == 'TokenRequest' && request.name == 'robot' && object.spec.expirationSeconds <= 3600"}],
+    }});
+    acme.post(&format!("{admission}/v1/validatingadmissionpolicies"), &short).expect(201);
+    let bound =
+        json!({"metadata": {"name": "b"}, "spec": {"policyName": "short", "validationActions": ["Deny"]}});
+    acme.post(&format!("{admission}/v1/validatingadmissionpolicybindings"), &bound).expect(201);
+    let ask = |seconds: i64| {
+        let request = json!({"spec": {"expirationSeconds": seconds}});
+        acme.post(&format!("{ACCOUNTS}/robot/token"), &request)
+    };
+    ask(3600).expect(201);
+    let refused = ask(7200).expect(422).text();
+    assert!(
+        refused.contains("ValidatingAdmissionPolicy 'short' with binding 'b' denied request"),
+        "{refused}"
+    );
+
+    let cut = json!({"metadata": {"name": "cut"}, "spec": {
+        "matchConstraints": rules, "reinvocationPolicy": "Never",
+        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {
+            "expression": "Object{spec: Object.spec{expirationSeconds: 900}}"}}],
+    }});
+    acme.post(&format!("{admission}/v1beta1/mutatingadmissionpolicies"), &cut).expect(201);
+    let bound = json!({"metadata": {"name": "b"}, "spec": {"policyName": "cut"}});
+    acme.post(&format!("{admission}/v1beta1/mutatingadmissionpolicybindings"), &bound).expect(201);
+    assert_eq!(ask(7200).expect(201).json()["spec"]["expirationSeconds"], 900);
+    let other = json!({"metadata": {"name": "somebody"}, "spec": {}});
+    let refused = acme.post(&format!("{ACCOUNTS}/robot/token"), &other).expect(422).text();
+    assert!(refused.contains("must match the service account name if specified"), "{refused}");
+}

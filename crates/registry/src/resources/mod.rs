@@ -66,6 +66,8 @@ mod job;
 pub(crate) mod layer;
 mod lease;
 mod limitrange;
+mod mutatingadmissionpolicy;
+mod mutatingadmissionpolicybinding;
 mod mutatingwebhookconfiguration;
 mod namespace;
 mod networkpolicy;
@@ -135,6 +137,8 @@ pub(crate) static ALL: &[&Behavior] = &[
     &layer::LAYER,
     &lease::LEASE,
     &limitrange::LIMITRANGES,
+    &mutatingadmissionpolicy::MUTATING_ADMISSION_POLICY,
+    &mutatingadmissionpolicybinding::MUTATING_ADMISSION_POLICY_BINDING,
     &mutatingwebhookconfiguration::MUTATING_WEBHOOK_CONFIGURATION,
     &namespace::NAMESPACES,
     &networkpolicy::NETWORK_POLICY,

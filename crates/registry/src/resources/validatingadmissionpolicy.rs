@@ -35,16 +35,19 @@ pub(super) const VALIDATING_ADMISSION_POLICY: Behavior = Behavior {
 };
 
 fn cells(object: &Value, print: &Print) -> Vec<Value> {
-    let param = match object.at(&["spec", "paramKind"]) {
-        None | Some(Value::Null) => "<unset>".to_owned(),
-        Some(param) => format!("{}/{}", text(param, "apiVersion"), text(param, "kind")),
-    };
     vec![
         cells::name(object),
         cells::len(object.at(&["spec", "validations"])).into(),
-        param.into(),
+        param_kind_cell(object).into(),
         cells::age(object, print),
     ]
+}
+
+pub(super) fn param_kind_cell(object: &Value) -> String {
+    match object.at(&["spec", "paramKind"]) {
+        None | Some(Value::Null) => "<unset>".to_owned(),
+        Some(param) => format!("{}/{}", text(param, "apiVersion"), text(param, "kind")),
+    }
 }
 
 fn default(object: &mut Value) {
@@ -96,7 +99,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     validate_annotations(spec, name, &path, errors);
 }
 
-fn validate_param_kind(param: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
+pub(super) fn validate_param_kind(param: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
     let version_path = path.member("apiVersion");
     if required(param, "apiVersion", path, errors) {
         let api_version = text(param, "apiVersion");
@@ -125,7 +128,7 @@ fn validate_param_kind(param: &Value, path: &FieldPath<'_>, errors: &mut Errors)
     }
 }
 
-fn validate_variable(variable: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
+pub(super) fn validate_variable(variable: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
     let name = text(variable, "name");
     let identifier = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         && !name.bytes().next().is_some_and(|byte| byte.is_ascii_digit());

@@ -71,7 +71,13 @@ fn validate(binding: &Value, errors: &mut Errors) {
     let empty = Value::Null;
     let spec = binding.get("spec").unwrap_or(&empty);
     let path = FieldPath::root("spec");
-    if required(spec, "policyName", &path, errors) {
+    validate_reference(spec, &path, errors);
+    validate_actions(spec, &path, errors);
+}
+
+/// Which policy, with which parameters, and where.
+pub(super) fn validate_reference(spec: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
+    if required(spec, "policyName", path, errors) {
         dns_subdomain(text(spec, "policyName"), &path.member("policyName"), errors);
     }
     if let Some(param) = some(spec, "paramRef") {
@@ -80,7 +86,6 @@ fn validate(binding: &Value, errors: &mut Errors) {
     if let Some(matcher) = some(spec, "matchResources") {
         validate_match_resources(matcher, &path.member("matchResources"), errors);
     }
-    validate_actions(spec, &path, errors);
 }
 
 fn validate_param(param: &Value, path: &FieldPath<'_>, errors: &mut Errors) {

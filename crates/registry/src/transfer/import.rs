@@ -387,8 +387,9 @@ impl Import {
         committed.map_err(|error| self.commit_failed(error))?;
         if std::mem::take(&mut self.chunk_defines) {
             self.registry.customs.forget(self.inside.plane.id);
-            self.registry.rulebooks.forget(self.inside.plane.id);
         }
+        self.registry.rulebooks.forget(self.inside.plane.id);
+        self.registry.flows.forget(self.inside.plane.id);
         Ok(())
     }
 

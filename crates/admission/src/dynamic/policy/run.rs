@@ -9,7 +9,7 @@ use crate::dynamic::request::Inputs;
 use crate::dynamic::running::{Failure, Meter, OUT_OF_BUDGET, Running};
 
 /// Upstream's budget for one policy with one binding and one set of parameters.
-const BUDGET: u64 = 10_000_000;
+pub(super) const BUDGET: u64 = 10_000_000;
 /// Longer messages that are computed are not shown.
 const MESSAGE_LEN_MAX: usize = 5 * 1024;
 
@@ -44,9 +44,9 @@ impl Judged {
 
 /// Judges a request, and tells `meter` what that cost.
 pub(crate) fn judge(policy: &Policy, inputs: &Inputs<'_>, meter: &mut Meter) -> Judged {
-    let fail = policy.fail;
-    if !policy.conditions.is_empty() {
-        match policy.conditions.hold(inputs, fail, meter) {
+    let fail = policy.basis.fail;
+    if !policy.basis.conditions.is_empty() {
+        match policy.basis.conditions.hold(inputs, fail, meter) {
             Matched::Yes => {}
             Matched::No => return Judged::default(),
             Matched::Unknown(error) => return Judged::failed(error, fail),
@@ -54,9 +54,9 @@ pub(crate) fn judge(policy: &Policy, inputs: &Inputs<'_>, meter: &mut Meter) -> 
     }
     let budget = BUDGET.min(meter.limit);
     let bindings = inputs.bindings(true, true);
-    let running = Running::new(&bindings, &policy.variables, budget);
+    let running = Running::new(&bindings, &policy.basis.variables, budget);
     let message_bindings = inputs.bindings(true, false);
-    let messages = Running::new(&message_bindings, &policy.variables, budget);
+    let messages = Running::new(&message_bindings, &policy.basis.variables, budget);
     let mut judged = Judged::default();
     let mut deny = |index: usize, message: String, reason: &SmolStr| {
         judged.denials.push(Denial { index, message, reason: reason.clone() });
@@ -86,7 +86,7 @@ pub(crate) fn judge(policy: &Policy, inputs: &Inputs<'_>, meter: &mut Meter) -> 
     }
     if !policy.annotations.is_empty() {
         // Annotations have a budget of their own.
-        let running = Running::new(&bindings, &policy.variables, budget);
+        let running = Running::new(&bindings, &policy.basis.variables, budget);
         for annotation in &policy.annotations {
             match annotate(annotation, &running, fail) {
                 Ok(Some(outcome)) => judged.annotations.push((annotation.key.clone(), outcome)),

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use polder_model::Value;
+use polder_model::{GroupVersionKind, Value};
 
+use super::basis::PARTS_MAX;
 use super::*;
 use crate::attributes::Operation;
 use crate::dynamic::{Binding, Rulebook};
@@ -317,5 +318,25 @@ fn confused_types_are_told() {
                 "apps/v1, Kind=Deployment: ERROR: <input>:1:12: undefined field 'none'"
             ),
         ]
+    );
+}
+
+#[test]
+fn variables_cannot_make_a_value_that_takes_all_of_the_stack() {
+    let nested = |inner: &str| format!("{}{inner}{}", "[".repeat(200), "]".repeat(200));
+    let one = |at: usize| {
+        let inner = if at == 0 { "1".to_owned() } else { format!("dyn(variables.v{})", at - 1) };
+        format!(r#"{{"name":"v{at}","expression":"{}"}}"#, nested(&inner))
+    };
+    let chain: Vec<String> = (0..200).map(one).collect();
+    let spec = format!(
+        r#""variables":[{}],"validations":[{{"expression":"variables.v199 == variables.v199"}}]"#,
+        chain.join(",")
+    );
+    let world = world(&spec, "");
+    let refused = ask(&world, "deployments.apps", "{}").unwrap_err();
+    assert!(
+        refused.ends_with("variables that build on each other make a value that is too large"),
+        "{refused}"
     );
 }

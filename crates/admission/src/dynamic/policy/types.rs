@@ -6,7 +6,7 @@ use std::sync::Arc;
 use polder_cel::{Shape, Type};
 use polder_model::{GroupVersionKind, SmolStr, Value, json};
 
-use super::{PARTS_MAX, text};
+use super::basis::{PARTS_MAX, text};
 use crate::dynamic::expressions::{Params, Problem, Scope};
 
 /// Upstream looks at no more.
@@ -88,7 +88,7 @@ fn scope(spec: &Value, kind: &CheckedKind, params: Option<&Arc<Shape>>) -> Scope
         object: Some(kind.shape.clone()),
         params: params.cloned().map(Params::Of),
         authorizer: true,
-        variables: Vec::new(),
+        ..Scope::default()
     };
     for variable in spec.array_at(&["variables"]).iter().take(PARTS_MAX) {
         let program = scope.compile_any(&text(variable, "expression"));

@@ -17,17 +17,17 @@ fn resource(group_version: &str, plural: &str) -> &'static BuiltinResource {
 }
 
 #[test]
-fn the_stable_surface_is_complete() {
+fn the_served_surface_is_complete() {
     let types = builtin();
     let core = types.resources.iter().filter(|own| own.group.is_empty());
     assert_eq!(core.clone().count(), 17);
     assert_eq!(core.map(|own| own.subresources.len()).sum::<usize>(), 22);
-    assert_eq!(types.resources.len(), 17 + 49);
+    assert_eq!(types.resources.len(), 17 + 51);
     assert_eq!(types.resources.iter().map(|own| own.subresources.len()).sum::<usize>(), 45);
     let mut group_versions: Vec<_> = types.resources.iter().map(BuiltinResource::group_version).collect();
     group_versions.dedup();
-    assert_eq!(group_versions.len(), 1 + 21, "{group_versions:?}");
-    assert_eq!(types.types.len(), 561);
+    assert_eq!(group_versions.len(), 1 + 22, "{group_versions:?}");
+    assert_eq!(types.types.len(), 576);
 }
 
 #[test]

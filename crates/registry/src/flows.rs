@@ -1,0 +1,455 @@
+//! Which flow schema and priority level a request belongs to, by what the plane's objects of those kinds say.
+//!
+//! Requests are only classified: clients read in the headers of their answers what they belong to. How planes share the
+//! server is decided elsewhere and by nobody's objects.
+//!
+//! The schemas of a plane are read when somebody first asks something of it, compiled, shared by content with the other
+//! planes that have the same, and kept until one of them is written. To classify costs some comparisons.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use polder_auth::UserInfo;
+use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value};
+use polder_store::{ListQuery, Plane, StoredObject};
+use sha2::{Digest as _, Sha256};
+
+use crate::custom::Interned;
+use crate::memo::Memo;
+use crate::registry::Registry;
+use crate::status::read_failed;
+
+pub(crate) const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+const SCHEMAS: &str = "flowschemas";
+const LEVELS: &str = "prioritylevelconfigurations";
+
+/// Planes whose schemas are kept.
+const PLANES_LEN_MAX: usize = 100_000;
+/// What all compiled schemas may take.
+const BYTES_MAX: usize = 32 << 20;
+/// Of a plane that has more schemas or levels, only so many bytes are read.
+const READ_BYTES_MAX: usize = 256 << 10;
+/// Names that rules of one plane may have, so that every request of it is classified quickly. Schemas behind that many
+/// are not heeded.
+const NAMES_MAX: usize = 4096;
+
+/// What a request belongs to: UIDs, as headers show them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flow {
+    pub schema: Bytes,
+    pub level: Bytes,
+}
+
+/// A request, as far as schemas are about it.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowRequest<'a> {
+    pub user: &'a UserInfo,
+    pub verb: &'a str,
+    pub target: FlowTarget<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum FlowTarget<'a> {
+    /// The namespace is empty for what is in none; a namespace is in itself.
+    Resource {
+        group: &'a str,
+        resource: &'a str,
+        subresource: &'a str,
+        namespace: &'a str,
+    },
+    Path(&'a str),
+}
+
+/// The schemas of a plane in the order in which they are asked.
+#[derive(Debug, Default)]
+pub struct Flows {
+    schemas: Vec<Schema>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Schema {
+    flow: Flow,
+    rules: Vec<Rule>,
+}
+
+#[derive(Debug)]
+struct Rule {
+    subjects: Vec<Subject>,
+    resources: Vec<ResourceRule>,
+    paths: Vec<PathRule>,
+}
+
+#[derive(Debug)]
+enum Subject {
+    Everybody,
+    User(SmolStr),
+    Group(SmolStr),
+    /// All accounts of a namespace without a name.
+    Account(SmolStr, Option<SmolStr>),
+}
+
+#[derive(Debug)]
+struct ResourceRule {
+    verbs: Names,
+    groups: Names,
+    resources: Names,
+    namespaces: Names,
+    cluster: bool,
+}
+
+#[derive(Debug)]
+struct PathRule {
+    verbs: Names,
+    paths: Vec<SmolStr>,
+}
+
+#[derive(Debug)]
+enum Names {
+    All,
+    Some(Vec<SmolStr>),
+}
+
+/// The schemas of planes that are in use.
+pub(crate) struct FlowsOfPlanes {
+    planes: Memo<Arc<Flows>>,
+    compiled: Mutex<Interned<[u8; 32], Flows>>,
+}
+
+impl Default for FlowsOfPlanes {
+    fn default() -> FlowsOfPlanes {
+        FlowsOfPlanes { planes: Memo::default(), compiled: Mutex::new(Interned::new(BYTES_MAX)) }
+    }
+}
+
+impl FlowsOfPlanes {
+    pub(crate) fn forget(&self, plane: PlaneId) {
+        self.planes.forget(plane);
+    }
+
+    fn compile(&self, schemas: &[Arc<StoredObject>], levels: &[Arc<StoredObject>]) -> Arc<Flows> {
+        let mut hash = Sha256::new();
+        for stored in schemas.iter().chain(levels) {
+            hash.update(stored.name.name.as_bytes());
+            hash.update([0]);
+            hash.update(stored.record.body());
+        }
+        let digest: [u8; 32] = hash.finalize().into();
+        if let Some(known) = self.compiled.lock().get(&digest) {
+            return known;
+        }
+        let parse = |stored: &Arc<StoredObject>| {
+            let value = Value::parse_own(stored.record.body()).unwrap_or_default();
+            (stored.name.name.clone(), value)
+        };
+        let schemas: Vec<(SmolStr, Value)> = schemas.iter().map(parse).collect();
+        let levels: Vec<(SmolStr, Value)> = levels.iter().map(parse).collect();
+        let flows = Flows::compile(&schemas, &levels);
+        let bytes = flows.bytes;
+        self.compiled.lock().insert(digest, flows, bytes)
+    }
+}
+
+impl Registry {
+    /// The flow schemas of a plane, if somebody has asked for them lately.
+    pub fn known_flows(&self, plane: PlaneId) -> Option<Arc<Flows>> {
+        self.flows.planes.get(plane)
+    }
+
+    /// The flow schemas of a plane.
+    pub async fn flows(&self, plane: &Arc<Plane>) -> Result<Arc<Flows>, Status> {
+        if let Some(known) = self.known_flows(plane.id) {
+            return Ok(known);
+        }
+        let epoch = self.flows.planes.epoch(plane.id);
+        let at = Some(self.store.current());
+        let list = async |plural: &'static str| {
+            let Some(resource) = self.store.known_resource(&GroupResource::new(GROUP, plural)) else {
+                return Ok(Vec::new());
+            };
+            let query = ListQuery { at, bytes_max: READ_BYTES_MAX, ..ListQuery::all(resource) };
+            let page = self.store.list(plane, query).await;
+            page.map(|page| page.objects).map_err(|error| read_failed(plane, error))
+        };
+        let flows = self.flows.compile(&list(SCHEMAS).await?, &list(LEVELS).await?);
+        self.flows.planes.keep(plane.id, flows.clone(), epoch);
+        if self.flows.planes.len() > PLANES_LEN_MAX {
+            self.flows.planes.let_go(|_| true);
+        }
+        Ok(flows)
+    }
+}
+
+impl Flows {
+    /// A schema whose level is not there says nothing.
+    fn compile(schemas: &[(SmolStr, Value)], levels: &[(SmolStr, Value)]) -> Flows {
+        let uid = |value: &Value| {
+            Bytes::copy_from_slice(value.str_at(&["metadata", "uid"]).unwrap_or_default().as_bytes())
+        };
+        let mut found: Vec<(i64, &SmolStr, Schema, usize)> = Vec::new();
+        for (name, schema) in schemas {
+            let wanted = schema.str_at(&["spec", "priorityLevelConfiguration", "name"]);
+            let Some((_, level)) = levels.iter().find(|(own, _)| Some(own.as_str()) == wanted) else {
+                continue;
+            };
+            let precedence = schema.i64_at(&["spec", "matchingPrecedence"]).unwrap_or(i64::MAX);
+            let mut names = 0;
+            let rules = schema.array_at(&["spec", "rules"]).iter().map(|rule| Rule::read(rule, &mut names));
+            let rules = rules.collect();
+            let flow = Flow { schema: uid(schema), level: uid(level) };
+            found.push((precedence, name, Schema { flow, rules }, names));
+        }
+        found.sort_by_key(|(precedence, name, ..)| (*precedence, *name));
+        let mut flows = Flows::default();
+        let mut names_sum = 0;
+        for (_, _, schema, names) in found {
+            names_sum += names;
+            if names_sum > NAMES_MAX {
+                break;
+            }
+            flows.schemas.push(schema);
+        }
+        flows.bytes = size_of::<Flows>() + flows.schemas.len() * 512 + names_sum.min(NAMES_MAX) * 64;
+        flows
+    }
+
+    /// What a request belongs to; nothing where no schema is about it.
+    pub fn classify(&self, request: &FlowRequest<'_>) -> Option<&Flow> {
+        let schema = self.schemas.iter().find(|schema| schema.rules.iter().any(|rule| rule.fits(request)))?;
+        Some(&schema.flow)
+    }
+}
+
+impl Rule {
+    fn read(rule: &Value, names: &mut usize) -> Rule {
+        let subjects: Vec<Subject> = rule.array_at(&["subjects"]).iter().filter_map(Subject::read).collect();
+        *names += subjects.len() + 1;
+        let mut of = |rule: &Value, field: &str| Names::read(rule, field, names);
+        let resources = rule.array_at(&["resourceRules"]).iter().map(|rule| ResourceRule {
+            verbs: of(rule, "verbs"),
+            groups: of(rule, "apiGroups"),
+            resources: of(rule, "resources"),
+            namespaces: of(rule, "namespaces"),
+            cluster: rule.at(&["clusterScope"]).and_then(Value::as_bool).unwrap_or(false),
+        });
+        let resources = resources.collect();
+        let paths = rule.array_at(&["nonResourceRules"]).iter().map(|rule| {
+            let paths = rule.array_at(&["nonResourceURLs"]).iter().filter_map(Value::as_str);
+            let paths: Vec<SmolStr> = paths.map(SmolStr::new).collect();
+            *names += paths.len();
+            PathRule { verbs: Names::read(rule, "verbs", names), paths }
+        });
+        Rule { subjects, resources, paths: paths.collect() }
+    }
+
+    fn fits(&self, request: &FlowRequest<'_>) -> bool {
+        if !self.subjects.iter().any(|subject| subject.is(request.user)) {
+            return false;
+        }
+        match request.target {
+            FlowTarget::Resource { group, resource, subresource, namespace } => {
+                self.resources.iter().any(|rule| {
+                    rule.verbs.has(request.verb)
+                        && rule.resources.has_part(resource, subresource)
+                        && rule.groups.has(group)
+                        && if namespace.is_empty() { rule.cluster } else { rule.namespaces.has(namespace) }
+                })
+            }
+            FlowTarget::Path(path) => self
+                .paths
+                .iter()
+                .any(|rule| rule.verbs.has(request.verb) && rule.paths.iter().any(|own| is_below(own, path))),
+        }
+    }
+}
+
+impl Subject {
+    fn read(subject: &Value) -> Option<Subject> {
+        let text = |path: &[&str]| SmolStr::new(subject.str_at(path).unwrap_or_default());
+        Some(match subject.str_at(&["kind"])? {
+            "User" => match text(&["user", "name"]) {
+                name if name == "*" => Subject::Everybody,
+                name => Subject::User(name),
+            },
+            "Group" => match text(&["group", "name"]) {
+                name if name == "*" => Subject::Everybody,
+                name => Subject::Group(name),
+            },
+            "ServiceAccount" => {
+                let name = text(&["serviceAccount", "name"]);
+                let name = (name != "*").then_some(name);
+                Subject::Account(text(&["serviceAccount", "namespace"]), name)
+            }
+            _ => return None,
+        })
+    }
+
+    fn is(&self, user: &UserInfo) -> bool {
+        match self {
+            Subject::Everybody => true,
+            Subject::User(name) => user.name == *name,
+            Subject::Group(name) => user.groups.iter().any(|own| own == name),
+            Subject::Account(namespace, name) => {
+                let own = user.name.strip_prefix("system:serviceaccount:");
+                let own = own.and_then(|own| own.strip_prefix(namespace.as_str())?.strip_prefix(':'));
+                own.is_some_and(|own| name.as_ref().is_none_or(|name| own == name))
+            }
+        }
+    }
+}
+
+impl Names {
+    fn read(rule: &Value, field: &str, names: &mut usize) -> Names {
+        let all: Vec<SmolStr> =
+            rule.array_at(&[field]).iter().filter_map(Value::as_str).map(SmolStr::new).collect();
+        *names += all.len();
+        match all.as_slice() {
+            [one] if one == "*" => Names::All,
+            _ => Names::Some(all),
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        match self {
+            Names::All => true,
+            Names::Some(names) => names.iter().any(|own| own == name),
+        }
+    }
+
+    /// `pods`, or `pods/status`.
+    fn has_part(&self, resource: &str, subresource: &str) -> bool {
+        match self {
+            Names::All => true,
+            Names::Some(names) if subresource.is_empty() => names.iter().any(|own| own == resource),
+            Names::Some(names) => names
+                .iter()
+                .any(|own| own.split_once('/').is_some_and(|parts| parts == (resource, subresource))),
+        }
+    }
+}
+
+/// Whether a path is what a rule says, or below it.
+fn is_below(rule: &str, path: &str) -> bool {
+    if rule == "*" || rule == path {
+        return true;
+    }
+    let rule = rule.strip_suffix('*').unwrap_or(rule);
+    let rule = rule.strip_suffix('/').unwrap_or(rule);
+    path.strip_prefix(rule).is_some_and(|rest| rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Value {
+        Value::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    fn default_flows(more: &[(&str, &str)]) -> Flows {
+        let all = crate::bootstrap::objects("2026-01-01T00:00:00Z", &crate::bootstrap::Site::default());
+        let of = |plural: &str| -> Vec<(SmolStr, Value)> {
+            let own = all.iter().filter(|object| object.resource == plural);
+            let named = own.map(|object| {
+                let mut value = object.value.clone();
+                value.set_at(&["metadata", "uid"], object.name.clone());
+                (object.name.clone(), value)
+            });
+            named.collect()
+        };
+        let mut schemas = of(SCHEMAS);
+        for (name, spec) in more {
+            let mut value = parse(&format!(r#"{{"metadata":{{"uid":"{name}"}}}}"#));
+            value.set_at(&["spec"], parse(spec));
+            schemas.push(((*name).into(), value));
+        }
+        Flows::compile(&schemas, &of(LEVELS))
+    }
+
+    #[track_caller]
+    fn check(flows: &Flows, user: &str, groups: &[&str], verb: &str, path: &str, expected: (&str, &str)) {
+        let user = UserInfo {
+            name: user.into(),
+            groups: groups.iter().map(SmolStr::new).collect(),
+            ..UserInfo::authenticated(user.to_owned(), [])
+        };
+        let parts: Vec<&str> = path.split('|').collect();
+        let target = match parts.as_slice() {
+            [path] => FlowTarget::Path(path),
+            [group, resource, subresource, namespace] => {
+                FlowTarget::Resource { group, resource, subresource, namespace }
+            }
+            _ => panic!("{path}"),
+        };
+        let found = flows.classify(&FlowRequest { user: &user, verb, target });
+        let found = found.map(|flow| (&*flow.schema, &*flow.level));
+        assert_eq!(found, Some((expected.0.as_bytes(), expected.1.as_bytes())), "{path}");
+    }
+
+    #[test]
+    fn requests_are_classified_as_upstream_does() {
+        let flows = default_flows(&[]);
+        let known = "system:authenticated";
+        let pods = "|pods||default";
+        check(&flows, "admin", &["system:masters", known], "get", pods, ("exempt", "exempt"));
+        check(&flows, "jane", &[known], "get", pods, ("global-default", "global-default"));
+        check(&flows, "jane", &[known], "get", "/livez", ("probes", "exempt"));
+        check(&flows, "jane", &[known], "get", "/livez/ping", ("probes", "exempt"));
+        check(&flows, "jane", &[known], "get", "/livezy", ("global-default", "global-default"));
+        check(
+            &flows,
+            "x",
+            &["system:unauthenticated"],
+            "get",
+            "/version",
+            ("global-default", "global-default"),
+        );
+        let account = "system:serviceaccount:a:b";
+        let groups = ["system:serviceaccounts", known];
+        check(&flows, account, &groups, "list", pods, ("service-accounts", "workload-low"));
+        let account = "system:serviceaccount:kube-system:b";
+        check(&flows, account, &groups, "list", pods, ("kube-system-service-accounts", "workload-high"));
+        let lease = "coordination.k8s.io|leases||kube-system";
+        check(&flows, account, &groups, "update", lease, ("system-leader-election", "leader-election"));
+        let nodes = ["system:nodes", known];
+        check(&flows, "n", &nodes, "update", "|nodes|status|", ("system-node-high", "node-high"));
+        check(&flows, "n", &nodes, "update", "|nodes|proxy|", ("system-nodes", "system"));
+    }
+
+    #[test]
+    fn schemas_of_users_come_first_by_precedence_and_then_name() {
+        let spec = |precedence: i64, level: &str| {
+            format!(
+                r#"{{"matchingPrecedence":{precedence},"priorityLevelConfiguration":{{"name":"{level}"}},"rules":[{{
+                    "subjects":[{{"kind":"User","user":{{"name":"jane"}}}}],
+                    "nonResourceRules":[{{"verbs":["get"],"nonResourceURLs":["/a/*"]}}],
+                    "resourceRules":[{{"verbs":["*"],"apiGroups":["*"],"resources":["pods","pods/log"],"namespaces":["x"]}}]}}]}}"#
+            )
+        };
+        let rows = [("b", spec(50, "system")), ("a", spec(50, "system")), ("c", spec(40, "none"))];
+        let rows: Vec<(&str, &str)> = rows.iter().map(|(name, spec)| (*name, spec.as_str())).collect();
+        let flows = default_flows(&rows);
+        let (known, other) = (["system:authenticated"], ("global-default", "global-default"));
+        check(&flows, "jane", &known, "get", "|pods||x", ("a", "system"));
+        check(&flows, "jane", &known, "get", "|pods|log|x", ("a", "system"));
+        check(&flows, "jane", &known, "get", "|pods|status|x", other);
+        check(&flows, "jane", &known, "get", "|pods||", other);
+        check(&flows, "jane", &known, "get", "/a/b", ("a", "system"));
+        check(&flows, "jane", &known, "get", "/b", other);
+        check(&flows, "joe", &known, "get", "|pods||x", other);
+    }
+
+    #[test]
+    fn a_plane_with_very_many_names_is_classified_by_the_first() {
+        let names: Vec<String> = (0..NAMES_MAX).map(|at| format!(r#""r{at}""#)).collect();
+        let spec = format!(
+            r#"{{"matchingPrecedence":5,"priorityLevelConfiguration":{{"name":"system"}},"rules":[{{
+                "subjects":[{{"kind":"User","user":{{"name":"jane"}}}}],
+                "resourceRules":[{{"verbs":["*"],"apiGroups":["*"],"resources":[{}],"namespaces":["x"]}}]}}]}}"#,
+            names.join(",")
+        );
+        let flows = default_flows(&[("large", &spec)]);
+        assert_eq!(flows.schemas.len(), 2, "exempt and probes come before it");
+    }
+}
