@@ -148,7 +148,12 @@ impl Call {
                 Ok(answer)
             }
             "/metrics" => {
-                let text = crate::metrics::of_plane(&self.context.plane, &self.state.gates);
+                let plane = &self.context.plane;
+                let mut text = crate::metrics::of_plane(plane, &self.state.gates);
+                let limits = [&plane.limits, &registry.options.default_limits];
+                let requests_max = limits.map(|limits| limits.requests_in_flight);
+                let requests_max = requests_max.into_iter().find(|max| *max > 0).unwrap_or(REQUESTS_MAX);
+                text.push_str(&crate::metrics::of_levels(&*registry.flows(plane).await?, requests_max));
                 Ok(answer::text(StatusCode::OK, text))
             }
             "/metrics/slis" => Ok(answer::text(StatusCode::OK, crate::health::indicators(&self.state))),
@@ -627,6 +632,9 @@ fn paths() -> Value {
     let paths: Vec<Value> = paths.iter().map(|path| Value::from(*path)).collect();
     json!({"paths": paths})
 }
+
+/// What a server has under way at most that says nothing else, upstream.
+const REQUESTS_MAX: u64 = 600;
 
 /// The verb of a request, for metrics: one of a fixed set.
 pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static str {
