@@ -26,6 +26,7 @@ pub mod actions;
 mod admission;
 mod allotment;
 mod custom;
+pub mod extensions;
 mod finalize;
 pub mod flows;
 mod identity;

@@ -108,7 +108,7 @@ impl Registry {
     }
 
     /// A ready endpoint of a service of the plane.
-    async fn resolve_service(
+    pub(crate) async fn resolve_service(
         &self,
         plane: &Arc<Plane>,
         namespace: &str,

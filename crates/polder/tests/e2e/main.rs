@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod aggregation;
 mod custom;
 mod discovery;
 mod errors;
@@ -20,6 +21,7 @@ mod operator;
 mod planes;
 mod process;
 mod python;
+mod sample_apiserver;
 mod tokens;
 mod tools;
 mod watch;
