@@ -14,7 +14,8 @@ const UP_FACTOR: i64 = 2;
 const UP_MIN: i64 = 4;
 const HISTORY_LEN_MAX: usize = 512;
 
-/// What one autoscaler asked for and did lately: numbers and when.
+/// What one autoscaler asked for and did lately: numbers and when. Of what it asked for, the last time of each number is
+/// kept: no rule asks for more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct History {
     pub asked: Vec<(i64, i64)>,
@@ -101,6 +102,7 @@ pub(super) fn decide(history: &mut History, wanted: Wanted, behavior: Option<&Va
             (recent.map(|(count, _)| *count).fold(wanted.desired, i64::max), HELD_DOWN)
         }
     };
+    history.asked.retain(|(count, _)| *count != wanted.desired);
     push(&mut history.asked, (wanted.desired, now), now);
     let able = if stable == wanted.desired { READY } else { held };
     let wanted = Wanted { desired: stable, ..wanted };
@@ -284,7 +286,11 @@ mod tests {
     fn histories_are_bounded() {
         let mut history = History::default();
         for now in 0..10_000 {
-            decide(&mut history, wanted(1, 1), None, NOW + now);
+            decide(&mut history, wanted(1, 1 + now % 2), None, NOW + now);
+        }
+        assert_eq!(history.asked.len(), 2, "each number once");
+        for now in 0..10_000 {
+            decide(&mut history, wanted(1, now), None, NOW);
         }
         assert!(history.asked.len() <= HISTORY_LEN_MAX);
         history.begin(9, NOW);
