@@ -13,6 +13,7 @@ use anyhow::{Context as _, ensure};
 use crate::r#gen::KUBERNETES_VERSION;
 use crate::obtain::{self, GoProgram, GoSource, Program};
 use crate::step::{has, quiet};
+use crate::upstream;
 use crate::workspace::Workspace;
 
 /// The oldest kubectl we promise to work with: the one Debian 12 ships.
@@ -61,6 +62,17 @@ fn all() -> Vec<Tool> {
                 file: "bin/python",
                 version: PYTHON_CLIENT_VERSION.into(),
                 make: python_client,
+            },
+        },
+        Tool { variable: "POLDER_TEST_ETCD", program: upstream::etcd() },
+        Tool {
+            variable: "POLDER_TEST_SAMPLE_APISERVER",
+            program: Program {
+                name: "upstream's sample API server",
+                folder: "sample-apiserver",
+                file: "sample-apiserver",
+                version: KUBERNETES_VERSION.into(),
+                make: sample_apiserver,
             },
         },
     ]
@@ -150,6 +162,19 @@ fn kubectl_current(folder: &Path) -> anyhow::Result<()> {
         package: "k8s.io/kubectl/pkg/cmd",
         version: Some(&version),
         module: &format!("require k8s.io/kubectl {version}"),
+        release: KUBERNETES_VERSION,
+    };
+    obtain::go(folder, &program)
+}
+
+fn sample_apiserver(folder: &Path) -> anyhow::Result<()> {
+    let version = module_version()?;
+    let program = GoProgram {
+        name: "sample-apiserver",
+        source: GoSource::Command,
+        package: "k8s.io/sample-apiserver",
+        version: Some(&version),
+        module: &format!("require k8s.io/sample-apiserver {version}"),
         release: KUBERNETES_VERSION,
     };
     obtain::go(folder, &program)

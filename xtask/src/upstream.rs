@@ -135,7 +135,8 @@ fn free_port() -> anyhow::Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-fn etcd() -> Program {
+/// Also behind the sample API server of the tests.
+pub(crate) fn etcd() -> Program {
     Program {
         name: "etcd of Debian's etcd-server",
         folder: "etcd",

@@ -1,4 +1,4 @@
-//! TLS as a kubeconfig asks for it.
+//! TLS as a kubeconfig asks for it, and to servers that tenants name.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 
 use crate::kubeconfig::Access;
 
@@ -54,17 +54,47 @@ pub(crate) fn config(access: &Access) -> Result<ClientConfig, TlsError> {
     Ok(config)
 }
 
-/// For a server that is known by who vouches for it, and that speaks HTTP/1.1.
-pub(crate) fn server_config(authorities: Option<&[u8]>) -> Result<ClientConfig, TlsError> {
+/// By what a server that a tenant names is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Trust<'a> {
+    /// Those who vouch for it, in PEM; empty means those of the system.
+    Authorities(&'a [u8]),
+    /// Whoever answers is believed.
+    Anybody,
+}
+
+/// Who this side says it is: a certificate and its key (PKCS #8), both in DER.
+#[derive(Clone, Copy)]
+pub struct ClientIdentity<'a> {
+    pub certificate: &'a [u8],
+    pub key: &'a [u8],
+}
+
+/// For a server that a tenant names, and that speaks HTTP/1.1.
+pub(crate) fn server_config(
+    trust: Trust<'_>,
+    identity: Option<ClientIdentity<'_>>,
+) -> Result<ClientConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder =
         ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-    let roots = Arc::new(roots(authorities)?);
-    let inner = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
-    let inner = inner.map_err(|_| TlsError::Authority)?;
-    let listed = CertificateDer::pem_slice_iter(authorities.unwrap_or_default()).flatten().collect();
-    let verifier = Arc::new(Listed { inner, listed });
-    let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+    let verifier: Arc<dyn ServerCertVerifier> = match trust {
+        Trust::Anybody => Arc::new(Unverified(provider)),
+        Trust::Authorities(pem) => {
+            let roots = Arc::new(roots((!pem.is_empty()).then_some(pem))?);
+            let inner = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
+            let inner = inner.map_err(|_| TlsError::Authority)?;
+            Arc::new(Listed { inner, listed: CertificateDer::pem_slice_iter(pem).flatten().collect() })
+        }
+    };
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+    let mut config = match identity {
+        Some(own) => builder.with_client_auth_cert(
+            vec![own.certificate.to_vec().into()],
+            PrivatePkcs8KeyDer::from(own.key.to_vec()).into(),
+        )?,
+        None => builder.with_no_client_auth(),
+    };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -1,14 +1,11 @@
 //! Posts to servers that tenants name: HTTPS only, to addresses that are allowed, in bounded time and memory.
 //!
-//! Failures are told in the words that kube-apiserver uses, because people search for those. Connections are kept for
-//! a while, each for one plane; names are looked up for each new one, and the address that was looked at is the one that
-//! is connected to.
+//! Failures are told in the words that kube-apiserver uses, because people search for those. Connections ([`crate::dial`])
+//! are kept for a while, each for one plane.
 
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, StatusCode, Uri, header};
@@ -16,36 +13,20 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use rustls::ClientConfig;
-use rustls_pki_types::ServerName;
-use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
-use tokio_rustls::TlsConnector;
 use tokio_util::task::TaskTracker;
 
+use crate::dial::{Dial, Dialer};
 use crate::egress::Egress;
+use crate::idle::{Idle, Place};
 use crate::room::{Held, Room};
-use crate::tls;
+use crate::tls::Trust;
 
 /// What is read of an answer: a patch of the largest object, twice.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 /// Of an answer that is a failure, this much is shown.
 const SHOWN_LEN_MAX: usize = 1024;
-/// Connections that wait for the next call, in all, of one tenant and for one server: each is a socket and a task.
-const IDLE_LEN_MAX: usize = 512;
-const IDLE_TENANT_MAX: usize = 32;
-const IDLE_EACH_MAX: usize = 4;
-const IDLE_MAX: Duration = Duration::from_secs(30);
 /// Said when other calls hold too much.
 const NO_ROOM: &str = "too many long webhook calls are under way";
-/// Names that are looked up at one time, by all and by one tenant: each takes a thread, and may take long.
-const LOOKUPS_MAX: usize = 64;
-const TENANT_LOOKUPS_MAX: usize = 2;
-/// TLS settings that are kept: one for each set of authorities.
-const SETTINGS_LEN_MAX: usize = 256;
-/// Longer sets are read anew each time.
-const KEPT_LEN_MAX: usize = 64 << 10;
-
 /// One call.
 #[derive(Debug)]
 pub struct Post<'a> {
@@ -64,107 +45,19 @@ pub struct Post<'a> {
 
 /// Posts, and keeps connections.
 pub struct Poster {
-    egress: Egress,
+    dialer: Dialer,
     room: Arc<Room>,
-    names: Names,
-    settings: Mutex<HashMap<Vec<u8>, Arc<ClientConfig>>>,
-    idle: Mutex<Idle>,
+    idle: Mutex<Idle<Full<Bytes>>>,
     tasks: TaskTracker,
-}
-
-/// Who looks up names.
-struct Names {
-    all: Arc<Semaphore>,
-    tenants: Mutex<HashMap<u64, Arc<Semaphore>>>,
-    tasks: TaskTracker,
-}
-
-impl Default for Names {
-    fn default() -> Names {
-        Names {
-            all: Arc::new(Semaphore::new(LOOKUPS_MAX)),
-            tenants: Mutex::default(),
-            tasks: TaskTracker::new(),
-        }
-    }
-}
-
-impl Names {
-    async fn look_up(&self, tenant: u64, host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
-        let own = {
-            let mut tenants = self.tenants.lock();
-            if tenants.len() > LOOKUPS_MAX {
-                tenants.retain(|_, own| Arc::strong_count(own) > 1);
-            }
-            tenants.entry(tenant).or_insert_with(|| Arc::new(Semaphore::new(TENANT_LOOKUPS_MAX))).clone()
-        };
-        let turn = own.acquire_owned().await.map_err(std::io::Error::other)?;
-        let place = self.all.clone().acquire_owned().await.map_err(std::io::Error::other)?;
-        let host = host.to_owned();
-        // Its thread is taken until it ends, also when nobody waits for it any more.
-        let looking = self.tasks.spawn(async move {
-            let found = tokio::net::lookup_host((host.as_str(), port)).await.map(Iterator::collect);
-            drop((turn, place));
-            found
-        });
-        looking.await.map_err(std::io::Error::other)?
-    }
 }
 
 type Sender = SendRequest<Full<Bytes>>;
-type Place = (u64, String, u16, u64);
-
-#[derive(Default)]
-struct Idle {
-    places: HashMap<Place, Vec<(Sender, Instant)>>,
-    len: usize,
-    /// When those that had waited too long were last let go.
-    swept: Option<Instant>,
-}
-
-impl Idle {
-    fn take(&mut self, place: &Place) -> Option<Sender> {
-        let senders = self.places.get_mut(place)?;
-        let mut found = None;
-        while let Some((sender, since)) = senders.pop() {
-            self.len -= 1;
-            if since.elapsed() < IDLE_MAX && sender.is_ready() {
-                found = Some(sender);
-                break;
-            }
-        }
-        if senders.is_empty() {
-            self.places.remove(place);
-        }
-        found
-    }
-
-    fn give_back(&mut self, place: Place, sender: Sender) {
-        if self.len >= IDLE_LEN_MAX || self.swept.is_none_or(|swept| swept.elapsed() >= IDLE_MAX) {
-            self.swept = Some(Instant::now());
-            self.places.retain(|_, senders| {
-                senders.retain(|(sender, since)| since.elapsed() < IDLE_MAX && !sender.is_closed());
-                !senders.is_empty()
-            });
-            self.len = self.places.values().map(Vec::len).sum();
-        }
-        let own = self.places.iter().filter(|((tenant, ..), _)| *tenant == place.0);
-        let own: usize = own.map(|(_, senders)| senders.len()).sum();
-        let each = self.places.get(&place).map_or(0, Vec::len);
-        if self.len < IDLE_LEN_MAX && own < IDLE_TENANT_MAX && each < IDLE_EACH_MAX {
-            self.places.entry(place).or_default().push((sender, Instant::now()));
-            self.len += 1;
-        }
-    }
-}
 
 impl Poster {
     pub fn new(egress: Egress) -> Poster {
         Poster {
-            egress,
+            dialer: Dialer::new(egress),
             room: Arc::default(),
-            names: Names::default(),
-            settings: Mutex::default(),
             idle: Mutex::default(),
             tasks: TaskTracker::new(),
         }
@@ -218,8 +111,15 @@ impl Poster {
                 Err(error) => return Err(way(&error.to_string())),
             }
         }
-        let dial = post.dial.unwrap_or((&host, port));
-        let mut sender = self.connect(post.tenant, &host, dial, post.authorities, post.trusted).await?;
+        let dial = Dial {
+            tenant: post.tenant,
+            host: &host,
+            to: post.dial.unwrap_or((&host, port)),
+            trust: Trust::Authorities(post.authorities),
+            identity: None,
+            trusted: post.trusted,
+        };
+        let mut sender = self.connect(dial).await?;
         match sender.send_request(request()?).await {
             Ok(response) => self.read(place, sender, response, held).await,
             Err(error) if error.is_incomplete_message() => Err(way("EOF")),
@@ -227,48 +127,10 @@ impl Poster {
         }
     }
 
-    async fn connect(
-        &self,
-        tenant: u64,
-        host: &str,
-        (dial_host, dial_port): (&str, u16),
-        authorities: &[u8],
-        trusted: bool,
-    ) -> Result<Sender, Trouble> {
-        let way = Trouble::OnTheWay;
-        let settings = self.settings(authorities).map_err(way)?;
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| way(format!("dial tcp: lookup {host}: no such host")))?;
-        let addresses: Vec<SocketAddr> = match dial_host.parse::<IpAddr>() {
-            Ok(address) => vec![SocketAddr::new(address, dial_port)],
-            Err(_) => self
-                .names
-                .look_up(tenant, dial_host, dial_port)
-                .await
-                .map_err(|_| way(format!("dial tcp: lookup {dial_host}: no such host")))?,
-        };
-        let mut problem = format!("dial tcp: lookup {dial_host}: no such host");
-        let mut stream = None;
-        for address in addresses {
-            if !trusted && !self.egress.permits(address.ip()) {
-                // Where a name leads is not told: it may be known only here.
-                problem = format!("dial tcp: this server does not connect to {dial_host}");
-                continue;
-            }
-            match TcpStream::connect(address).await {
-                Ok(connected) => {
-                    stream = Some(connected);
-                    break;
-                }
-                Err(error) => problem = format!("dial tcp {address}: {}", connect_problem(&error)),
-            }
-        }
-        let stream = stream.ok_or_else(|| way(problem))?;
-        stream.set_nodelay(true).ok();
-        let stream = TlsConnector::from(settings).connect(name, stream).await;
-        let stream = stream.map_err(|error| way(tls_problem(&error, host)))?;
-        let (sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| way(error.to_string()))?;
+    async fn connect(&self, dial: Dial<'_>) -> Result<Sender, Trouble> {
+        let stream = self.dialer.connect(dial).await.map_err(Trouble::OnTheWay)?;
+        let handshake = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = handshake.map_err(|error| Trouble::OnTheWay(error.to_string()))?;
         self.tasks.spawn(async move {
             // Whoever uses the connection learns of its end.
             connection.await.ok();
@@ -311,23 +173,6 @@ impl Poster {
         };
         Err(Trouble::Answer(unsuccessful(status, shown)))
     }
-
-    fn settings(&self, authorities: &[u8]) -> Result<Arc<ClientConfig>, String> {
-        if let Some(known) = self.settings.lock().get(authorities) {
-            return Ok(known.clone());
-        }
-        let made = tls::server_config((!authorities.is_empty()).then_some(authorities));
-        let made = Arc::new(made.map_err(|error| format!("unable to load root certificates: {error}"))?);
-        if authorities.len() > KEPT_LEN_MAX {
-            return Ok(made);
-        }
-        let mut settings = self.settings.lock();
-        if settings.len() >= SETTINGS_LEN_MAX {
-            settings.clear();
-        }
-        settings.insert(authorities.to_vec(), made.clone());
-        Ok(made)
-    }
 }
 
 enum Trouble {
@@ -366,42 +211,4 @@ fn unsuccessful(status: StatusCode, shown: String) -> String {
         }
     };
     fixed.to_owned()
-}
-
-fn connect_problem(error: &std::io::Error) -> String {
-    use std::io::ErrorKind;
-    match error.kind() {
-        ErrorKind::ConnectionRefused => "connect: connection refused".into(),
-        ErrorKind::NetworkUnreachable => "connect: network is unreachable".into(),
-        ErrorKind::HostUnreachable => "connect: no route to host".into(),
-        ErrorKind::TimedOut => "i/o timeout".into(),
-        _ => format!("connect: {error}"),
-    }
-}
-
-fn tls_problem(error: &std::io::Error, host: &str) -> String {
-    use rustls::CertificateError as Certificate;
-    let source = error.get_ref().and_then(|source| source.downcast_ref::<rustls::Error>());
-    let verify = |why: &str| format!("tls: failed to verify certificate: x509: {why}");
-    match source {
-        Some(rustls::Error::InvalidCertificate(problem)) => match problem {
-            // The last one: a certificate that could sign others and is not listed itself.
-            Certificate::UnknownIssuer | Certificate::BadSignature | Certificate::Other(_) => {
-                verify("certificate signed by unknown authority")
-            }
-            Certificate::Expired | Certificate::ExpiredContext { .. } => {
-                verify("certificate has expired or is not yet valid")
-            }
-            Certificate::NotValidYet | Certificate::NotValidYetContext { .. } => {
-                verify("certificate has expired or is not yet valid")
-            }
-            Certificate::NotValidForName | Certificate::NotValidForNameContext { .. } => {
-                verify(&format!("certificate is not valid for {host}"))
-            }
-            other => verify(&other.to_string()),
-        },
-        Some(other) => format!("tls: {other}"),
-        None if error.kind() == std::io::ErrorKind::UnexpectedEof => "EOF".into(),
-        None => error.to_string(),
-    }
 }

@@ -10,6 +10,7 @@
 mod authority;
 mod client;
 mod controller;
+pub mod extension;
 mod in_plane;
 pub mod large;
 pub mod queue;

@@ -23,6 +23,7 @@ const fn of(group: &'static str, version: &'static str, resource: &'static str) 
 }
 
 pub const ACCESS_REVIEWS: GroupVersionResource = of("authorization.k8s.io", "v1", "subjectaccessreviews");
+pub const API_SERVICES: GroupVersionResource = of("apiregistration.k8s.io", "v1", "apiservices");
 pub const CERTIFICATE_REQUESTS: GroupVersionResource =
     of("certificates.k8s.io", "v1", "certificatesigningrequests");
 pub const FLOW_SCHEMAS: GroupVersionResource = of("flowcontrol.apiserver.k8s.io", "v1", "flowschemas");

@@ -3,6 +3,7 @@
 //! Controllers see [`polder_client::Client`] and nothing below it. Each looks at the world, plans with a pure function
 //! and acts; each can run twice without harm.
 
+mod api_service;
 mod autoscaler;
 mod batch;
 mod certificate_cleaner;
@@ -44,14 +45,19 @@ mod statefulset;
 
 use std::sync::Arc;
 
+use polder_client::extension::ExtensionProbe;
 use polder_client::{CertificateAuthority, Controller};
 use polder_model::SmolStr;
 
 /// What controllers need to know of the server they run in.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Options {
     /// The certificate authority in PEM that every namespace is told of; none when empty.
     pub root_ca: SmolStr,
+    /// The authority by whose certificates extension servers know this server, in PEM; they are not told when empty.
+    pub front_proxy_ca: SmolStr,
+    /// Who asks extension servers whether they are there.
+    pub extensions: Option<Arc<dyn ExtensionProbe>>,
     /// Signs certificates for planes; none are signed when there is nobody.
     pub authority: Option<Arc<dyn CertificateAuthority>>,
 }
@@ -83,6 +89,8 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(certificates::Approver(options.authority.clone())),
         Box::new(certificates::Signer(options.authority.clone())),
         Box::new(certificate_cleaner::CertificateCleaner),
+        Box::new(api_service::Availability::new(options.front_proxy_ca.clone(), options.extensions.clone())),
+        Box::new(api_service::registration::Registration),
         Box::new(node_lifecycle::NodeLifecycle::new()),
         Box::new(node_lifecycle::taint_eviction::TaintEviction::new()),
         Box::new(adoption::Adoption),

@@ -2,6 +2,7 @@
 
 mod commands;
 mod config;
+mod extensions;
 mod webhooks;
 
 use std::process::ExitCode;

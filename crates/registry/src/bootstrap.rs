@@ -1,10 +1,11 @@
 //! The objects every plane starts with: system namespaces with their accounts, default roles, priority classes, request
-//! priorities, and the service of the API itself.
+//! priorities, the service of the API itself, and which groups it has.
 //!
 //! They are one layer that all planes share, so they are a function of the creation time and the server's site (its
-//! authority, its address) and nothing else: the same objects, in the same order, with the same UIDs (but for that of
+//! authorities, its address) and nothing else: the same objects, in the same order, with the same UIDs (but for that of
 //! kube-system). A server that moves, or gets another authority, makes another layer.
 
+mod apiservices;
 mod flow;
 mod rbac;
 
@@ -18,6 +19,7 @@ use uuid::Uuid;
 use crate::profile;
 use crate::resources::priorityclass;
 
+pub use apiservices::{AUTHENTICATION, AUTHENTICATION_NAMESPACE, group_priority, version_priority};
 pub use flow::{Importance, flow_schema_spec, priority_level_spec};
 
 /// The default service range; the first address of it is the API's.
@@ -34,12 +36,18 @@ pub struct Site {
     pub ca: SmolStr,
     /// Where the API is served; without one, its service has no endpoints.
     pub address: Option<SocketAddr>,
+    /// The authority of the certificates by which extension servers know this one, in PEM; without one, nothing is told.
+    pub front_proxy_ca: SmolStr,
 }
 
 /// Whether an object tells of the server a plane is on: one that comes from another server stays as it is here.
 pub(crate) fn is_of_site(resource: &GroupResource, name: &ObjectName) -> bool {
     match (resource.group.as_str(), resource.resource.as_str()) {
-        ("", "configmaps") => name.name == ROOT_CA && NAMESPACES.contains(&name.namespace.as_str()),
+        ("", "configmaps") => {
+            let namespace = name.namespace.as_str();
+            (name.name == ROOT_CA && NAMESPACES.contains(&namespace))
+                || (namespace, name.name.as_str()) == (AUTHENTICATION_NAMESPACE, AUTHENTICATION)
+        }
         ("", "endpoints") | ("discovery.k8s.io", "endpointslices") => {
             (name.namespace.as_str(), name.name.as_str()) == ("default", "kubernetes")
         }
@@ -68,8 +76,7 @@ pub fn records(
     site: &Site,
     resource_id: &dyn Fn(&GroupResource) -> ResourceId,
 ) -> Vec<(ResourceId, ObjectName, Record)> {
-    let has =
-        |object: &BootstrapObject| profile::has(profile, &GroupResource::new(object.group, object.resource));
+    let has = |object: &BootstrapObject| is_in(profile, object);
     let stored = objects(now, site).into_iter().filter(has).map(|mut object| {
         let resource = resource_id(&GroupResource::new(object.group, object.resource));
         if (object.resource, &*object.name) == ("namespaces", OWN_NAMESPACE) {
@@ -80,6 +87,13 @@ pub fn records(
         (resource, name, Record::encode(&object.value))
     });
     stored.collect()
+}
+
+/// Whether planes of a profile begin with an object: they have its kind, and what it tells of.
+fn is_in(profile: Profile, object: &BootstrapObject) -> bool {
+    let group = object.value.str_at(&["spec", "group"]).unwrap_or_default();
+    profile::has(profile, &GroupResource::new(object.group, object.resource))
+        && (object.resource != "apiservices" || profile::has_group(profile, group))
 }
 
 /// The one object that a plane has of its own from the start: programs take the uid of this namespace for the name of
@@ -169,11 +183,15 @@ pub fn objects(now: &str, site: &Site) -> Vec<BootstrapObject> {
     if !site.ca.is_empty() {
         objects.extend(NAMESPACES.map(|namespace| root_ca(namespace, &site.ca)));
     }
+    if !site.front_proxy_ca.is_empty() {
+        objects.push(apiservices::authentication(&site.front_proxy_ca));
+    }
     objects.push(service_cidr(now));
     objects.push(service());
     objects.extend(site.address.into_iter().flat_map(endpoints));
     objects.push(ip_address());
     objects.extend(priorityclass::SYSTEM.map(|(name, value)| priority_class(name, value)));
+    objects.extend(apiservices::objects(now));
     objects.extend(flow::objects(now));
     objects.extend(rbac::objects());
     for object in &mut objects {
@@ -188,8 +206,7 @@ pub fn digest(site: &Site) -> String {
     for object in objects("1970-01-01T00:00:00Z", site) {
         hash.update(object.resource);
         hash.update(b"\0");
-        let resource = GroupResource::new(object.group, object.resource);
-        hash.update([u8::from(profile::has(Profile::Generic, &resource))]);
+        hash.update([u8::from(is_in(Profile::Generic, &object))]);
         hash.update(object.value.to_vec());
         hash.update(b"\0");
     }
@@ -316,7 +333,8 @@ mod tests {
     const NOW: &str = "2026-01-01T00:00:00Z";
 
     fn site() -> Site {
-        Site { ca: "a certificate".into(), address: Some(([192, 0, 2, 1], 6443).into()) }
+        let address = Some(([192, 0, 2, 1], 6443).into());
+        Site { ca: "a certificate".into(), address, front_proxy_ca: "another".into() }
     }
 
     #[test]
@@ -330,9 +348,10 @@ mod tests {
         assert_eq!(
             counts,
             [
+                ("apiservices", 21),
                 ("clusterrolebindings", 49),
                 ("clusterroles", 68),
-                ("configmaps", 4),
+                ("configmaps", 5),
                 ("endpoints", 1),
                 ("endpointslices", 1),
                 ("flowschemas", 11),

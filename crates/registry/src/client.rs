@@ -62,6 +62,10 @@ impl LocalClient {
     }
 
     fn plane_of(&self, plane: PlaneId) -> Result<Arc<Plane>, Status> {
+        // What is missing there now may come yet: whoever made it would be in the way.
+        if self.registry.is_importing(plane) {
+            return Err(Status::untyped(409, format!("plane {plane} is being imported")));
+        }
         let gone = || Status::untyped(404, format!("plane {plane} is gone"));
         self.registry.store.plane_by_id(plane).ok_or_else(gone)
     }

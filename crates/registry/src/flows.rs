@@ -34,6 +34,8 @@ const READ_BYTES_MAX: usize = 256 << 10;
 /// are not heeded.
 const NAMES_MAX: usize = 4096;
 
+const SHARES_DEFAULT: i64 = 30;
+
 /// What a request belongs to: UIDs, as headers show them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
@@ -65,6 +67,8 @@ pub enum FlowTarget<'a> {
 #[derive(Debug, Default)]
 pub struct Flows {
     schemas: Vec<Schema>,
+    /// Priority levels and their shares of what the plane may have under way.
+    levels: Vec<(SmolStr, u64)>,
     bytes: usize,
 }
 
@@ -201,7 +205,10 @@ impl Flows {
             found.push((precedence, name, Schema { flow, rules }, names));
         }
         found.sort_by_key(|(precedence, name, ..)| (*precedence, *name));
-        let mut flows = Flows::default();
+        let mut flows = Flows {
+            levels: levels.iter().map(|(name, level)| (name.clone(), shares(level))).collect(),
+            ..Flows::default()
+        };
         let mut names_sum = 0;
         for (_, _, schema, names) in found {
             names_sum += names;
@@ -210,7 +217,8 @@ impl Flows {
             }
             flows.schemas.push(schema);
         }
-        flows.bytes = size_of::<Flows>() + flows.schemas.len() * 512 + names_sum.min(NAMES_MAX) * 64;
+        let counted = flows.schemas.len() * 512 + names_sum.min(NAMES_MAX) * 64 + flows.levels.len() * 64;
+        flows.bytes = size_of::<Flows>() + counted;
         flows
     }
 
@@ -219,6 +227,26 @@ impl Flows {
         let schema = self.schemas.iter().find(|schema| schema.rules.iter().any(|rule| rule.fits(request)))?;
         Some(&schema.flow)
     }
+}
+
+impl Flows {
+    /// How many of so many requests under way each priority level stands for by its shares. Nobody enforces it.
+    pub fn seats(&self, requests: u64) -> impl Iterator<Item = (&str, u64)> {
+        let sum = self.levels.iter().fold(0_u64, |sum, (_, shares)| sum.saturating_add(*shares)).max(1);
+        self.levels
+            .iter()
+            .map(move |(name, shares)| (name.as_str(), requests.saturating_mul(*shares).div_ceil(sum)))
+    }
+}
+
+/// The shares of a priority level: those of its type, or what levels have by default.
+fn shares(level: &Value) -> u64 {
+    let own = |kind: &str| level.i64_at(&["spec", kind, "nominalConcurrencyShares"]);
+    let shares = match level.str_at(&["spec", "type"]) {
+        Some("Exempt") => own("exempt").unwrap_or(0),
+        _ => own("limited").unwrap_or(SHARES_DEFAULT),
+    };
+    u64::try_from(shares).unwrap_or(0)
 }
 
 impl Rule {
@@ -438,6 +466,14 @@ mod tests {
         check(&flows, "jane", &known, "get", "/a/b", ("a", "system"));
         check(&flows, "jane", &known, "get", "/b", other);
         check(&flows, "joe", &known, "get", "|pods||x", other);
+    }
+
+    #[test]
+    fn levels_stand_for_their_share() {
+        let seats: Vec<(String, u64)> =
+            default_flows(&[]).seats(245).map(|(name, seats)| (name.to_owned(), seats)).collect();
+        let of = |name: &str| seats.iter().find(|(own, _)| own == name).map(|(_, seats)| *seats);
+        assert_eq!((of("exempt"), of("workload-low"), of("catch-all")), (Some(0), Some(100), Some(5)));
     }
 
     #[test]

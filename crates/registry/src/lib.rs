@@ -27,6 +27,7 @@ mod admission;
 mod allotment;
 mod conversion;
 mod custom;
+pub mod extensions;
 mod finalize;
 pub mod flows;
 mod identity;

@@ -36,6 +36,14 @@ pub(crate) fn has(profile: Profile, resource: &GroupResource) -> bool {
     }
 }
 
+/// Whether planes of a profile have anything of a built-in group.
+pub(crate) fn has_group(profile: Profile, group: &str) -> bool {
+    match profile {
+        Profile::Cluster => true,
+        Profile::Generic => group.is_empty() || GENERIC_GROUPS.contains(&group),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,6 +15,7 @@ use crate::catalog::{Catalog, builtin_definitions};
 use crate::context::{Reading, RequestContext};
 use crate::custom::{Customs, Turns};
 use crate::definition::{ResourceDefinition, Target};
+use crate::extensions::ExtensionLists;
 use crate::finalize::Chores;
 use crate::flows::FlowsOfPlanes;
 use crate::planes;
@@ -52,6 +53,7 @@ pub struct Registry {
     pub(crate) rulebooks: Arc<Rulebooks>,
     pub(crate) flows: FlowsOfPlanes,
     pub(crate) webhooks: Arc<Webhooks>,
+    pub(crate) extensions: ExtensionLists,
     /// Planes whose rules take long to run take turns with themselves.
     pub(crate) rule_turns: Turns,
     /// Planes that are being filled right now.
@@ -97,6 +99,7 @@ impl Registry {
             rulebooks: Arc::default(),
             flows: FlowsOfPlanes::default(),
             webhooks: Arc::new(Webhooks::new(&store)),
+            extensions: ExtensionLists::default(),
             rule_turns: Turns::default(),
             importing: parking_lot::Mutex::default(),
             tasks: TaskTracker::new(),

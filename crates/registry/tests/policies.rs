@@ -171,7 +171,8 @@ fn apply(expression: &str) -> Value {
 
 async fn bind(plane: &world::Plane<'_>, name: &str) {
     let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name}});
-    plane.create(MUTATING_BINDINGS, binding).await.unwrap();
+    let made = plane.create(MUTATING_BINDINGS, binding).await;
+    assert!(made.is_ok(), "{made:?}");
 }
 
 #[tokio::test]

@@ -105,10 +105,14 @@ pub(crate) async fn serve(
             pass,
             deadline: end.unwrap_or(started + LONGEST),
             prefix,
+            uri: parts.uri.clone(),
         };
         let (deadline, is_write) = (call.deadline, call.is_write());
         let outcome = async {
-            if is_write {
+            if let Some(extension) = call.extension().await? {
+                // The other server's work is its own: whoever hangs up ends the call.
+                Box::pin(call.forward(extension)).await
+            } else if is_write {
                 // A write and what follows from it run to the end though the client hangs up or its time is over.
                 Finish::new(call.answer(), &state.registry.tasks).await
             } else {

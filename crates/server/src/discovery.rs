@@ -1,4 +1,5 @@
-//! Discovery: which groups, versions and resources a plane serves, in the old form and in the aggregated one.
+//! Discovery: which groups, versions and resources a plane serves, in the old form and in the aggregated one. What other
+//! servers serve for it is among them.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,7 @@ use polder_registry::catalog::Catalog;
 use polder_registry::definition::{ServedVersion, Subresource};
 use sha2::{Digest, Sha256, Sha512};
 
+use crate::aggregator::{MergedGroup, MergedVersion, RemoteVersion, merge};
 use crate::answer::Answer;
 use crate::body::AnswerBody;
 
@@ -33,16 +35,34 @@ struct Document {
 /// `/api` or `/apis` in the aggregated form.
 pub(crate) fn aggregated(catalog: &Catalog, core: bool, if_none_match: Option<&str>) -> Answer {
     let documents = catalog.document(DOCUMENT_SLOT, || {
-        let document = |core: bool| {
-            let mut json = aggregate(catalog, core).to_vec();
-            let etag = format!("\"{}\"", hex(&Sha512::digest(&json)));
-            json.push(b'\n');
-            let etag = HeaderValue::from_str(&etag).unwrap_or(HeaderValue::from_static("\"\""));
-            Document { json: Bytes::from(json), etag }
-        };
+        let document = |core: bool| Document::new(&aggregate(catalog, core, &[]));
         Aggregated { core: document(true), groups: document(false) }
     });
     let document = if core { &documents.core } else { &documents.groups };
+    send(document, if_none_match, AnswerBody::shared)
+}
+
+/// `/apis` in the aggregated form, where other servers serve some of it; and how long it is.
+pub(crate) fn aggregated_with(
+    catalog: &Catalog,
+    remote: &[RemoteVersion],
+    if_none_match: Option<&str>,
+) -> (Answer, usize) {
+    let document = Document::new(&aggregate(catalog, false, remote));
+    (send(&document, if_none_match, AnswerBody::whole), document.json.len())
+}
+
+impl Document {
+    fn new(value: &Value) -> Document {
+        let mut json = value.to_vec();
+        let etag = format!("\"{}\"", hex(&Sha512::digest(&json)));
+        json.push(b'\n');
+        let etag = HeaderValue::from_str(&etag).unwrap_or(HeaderValue::from_static("\"\""));
+        Document { json: Bytes::from(json), etag }
+    }
+}
+
+fn send(document: &Document, if_none_match: Option<&str>, body: fn(Bytes) -> AnswerBody) -> Answer {
     let mut answer = Response::new(AnswerBody::empty());
     let headers = answer.headers_mut();
     headers.insert(header::ETAG, document.etag.clone());
@@ -54,25 +74,18 @@ pub(crate) fn aggregated(catalog: &Catalog, core: bool, if_none_match: Option<&s
     }
     let content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    *answer.body_mut() = AnswerBody::shared(document.json.clone());
+    *answer.body_mut() = body(document.json.clone());
     answer
 }
 
-fn aggregate(catalog: &Catalog, core: bool) -> Value {
+fn aggregate(catalog: &Catalog, core: bool, remote: &[RemoteVersion]) -> Value {
     let mut items = Vec::new();
-    for (group, versions) in catalog.group_versions() {
+    for MergedGroup { name: group, versions } in groups(catalog, remote) {
         if group.is_empty() != core {
             continue;
         }
-        let versions: Vec<Value> = versions
-            .iter()
-            .map(|version| {
-                let resources: Vec<Value> = served(catalog, &group, version)
-                    .map(|(definition, served)| aggregated_resource(definition, served))
-                    .collect();
-                json!({"version": (version.clone()), "freshness": "Current", "resources": resources})
-            })
-            .collect();
+        let versions: Vec<Value> =
+            versions.iter().map(|version| aggregated_version(catalog, &group, version)).collect();
         let mut metadata = Object::new();
         if !group.is_empty() {
             metadata.insert("name", group.clone());
@@ -82,6 +95,31 @@ fn aggregate(catalog: &Catalog, core: bool) -> Value {
     json!({
         "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items,
     })
+}
+
+fn aggregated_version(catalog: &Catalog, group: &str, version: &MergedVersion<'_>) -> Value {
+    let (resources, freshness) = match version.remote {
+        Some(remote) => (remote.resources.to_vec(), if remote.stale { "Stale" } else { "Current" }),
+        None => {
+            let served = served(catalog, group, &version.name);
+            (served.map(|(definition, served)| aggregated_resource(definition, served)).collect(), "Current")
+        }
+    };
+    json!({"version": (version.name.clone()), "freshness": freshness, "resources": resources})
+}
+
+/// Groups and versions in discovery order. Where nobody else serves anything, the catalog's own.
+fn groups<'r>(catalog: &Catalog, remote: &'r [RemoteVersion]) -> Vec<MergedGroup<'r>> {
+    let local = catalog.group_versions();
+    if !remote.is_empty() {
+        return merge(local, remote);
+    }
+    let here = |name| MergedVersion { name, remote: None };
+    let group = |(name, versions): (SmolStr, Vec<SmolStr>)| MergedGroup {
+        name,
+        versions: versions.into_iter().map(here).collect(),
+    };
+    local.into_iter().map(group).collect()
 }
 
 /// What is on its way out is no longer offered for writing; finalizers can still be taken away.
@@ -137,28 +175,27 @@ pub(crate) fn core_versions(address: &str) -> Value {
 }
 
 /// `/apis`.
-pub(crate) fn group_list(catalog: &Catalog) -> Value {
-    let groups = catalog.group_versions();
-    let groups = groups.iter().filter(|(group, _)| !group.is_empty());
-    let groups: Vec<Value> = groups.map(|(group, versions)| group_value(group, versions)).collect();
+pub(crate) fn group_list(catalog: &Catalog, remote: &[RemoteVersion]) -> Value {
+    let groups = groups(catalog, remote);
+    let groups: Vec<Value> = groups.iter().filter(|group| !group.name.is_empty()).map(group_value).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// `/apis/<group>`.
-pub(crate) fn group(catalog: &Catalog, group: &str) -> Option<Value> {
-    let groups = catalog.group_versions();
-    let (name, versions) = groups.iter().find(|(own, _)| own == group && !own.is_empty())?;
-    let mut value = group_value(name, versions);
+pub(crate) fn group(catalog: &Catalog, remote: &[RemoteVersion], name: &str) -> Option<Value> {
+    let groups = groups(catalog, remote);
+    let mut value = group_value(groups.iter().find(|group| group.name == name && !name.is_empty())?);
     value.set_at(&["kind"], "APIGroup");
     value.set_at(&["apiVersion"], "v1");
     Some(value)
 }
 
-fn group_value(group: &SmolStr, versions: &[SmolStr]) -> Value {
-    let version = |version: &SmolStr| json!({"groupVersion": (format!("{group}/{version}")), "version": (version.clone())});
+fn group_value(group: &MergedGroup<'_>) -> Value {
+    let MergedGroup { name, versions } = group;
+    let version = |one: &MergedVersion<'_>| json!({"groupVersion": (format!("{name}/{}", one.name)), "version": (one.name.clone())});
     let listed: Vec<Value> = versions.iter().map(version).collect();
     json!({
-        "name": (group.clone()), "versions": listed,
+        "name": (name.clone()), "versions": listed,
         "preferredVersion": (versions.first().map(version).unwrap_or_default()),
     })
 }

@@ -19,6 +19,7 @@ use polder_registry::watch::WatchOptions;
 use polder_registry::write::PatchKind;
 use polder_registry::{Answered, Query, RequestContext, Target};
 
+use crate::aggregator::RemoteVersion;
 use crate::answer::{self, Answer, Draft, Style};
 use crate::body;
 use crate::budget::{ORDINARY_BYTES, Room};
@@ -59,6 +60,8 @@ pub(crate) struct Call {
     pub(crate) deadline: tokio::time::Instant,
     /// What clients put in front of paths in this plane.
     pub(crate) prefix: String,
+    /// As the client wrote it.
+    pub(crate) uri: http::Uri,
 }
 
 impl Call {
@@ -73,7 +76,8 @@ impl Call {
             Request::Group(group) => {
                 self.authorize_path().await?;
                 let catalog = self.state.registry.catalog(&self.context.plane).await?;
-                let found = discovery::group(&catalog, &group).ok_or_else(Status::path_not_found)?;
+                let found = discovery::group(&catalog, &self.remote_names().await?, &group);
+                let found = found.ok_or_else(Status::path_not_found)?;
                 self.document_answer(&found, self.style()?)
             }
             Request::GroupVersion { group, version } => {
@@ -102,7 +106,7 @@ impl Call {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    async fn authorize_path(&self) -> Result<(), Status> {
+    pub(crate) async fn authorize_path(&self) -> Result<(), Status> {
         let verb = self.method.as_str().to_ascii_lowercase();
         let verb = if verb == "head" { "get".into() } else { verb };
         self.state.registry.authorize_path(&self.context, &verb, &self.route.path()).await?;
@@ -119,14 +123,31 @@ impl Call {
         let accepted = negotiate::accept(self.header(header::ACCEPT), Messages::None)?;
         if accepted.form == Form::Discovery {
             let tag = self.header(header::IF_NONE_MATCH);
-            return Ok(discovery::aggregated(&catalog, core, tag));
+            let remote = match &self.state.aggregator {
+                Some(aggregator) if !core => Box::pin(aggregator.versions(&self.context.plane)).await?,
+                _ => Vec::new(),
+            };
+            if remote.is_empty() {
+                return Ok(discovery::aggregated(&catalog, core, tag));
+            }
+            let (answer, bytes) = discovery::aggregated_with(&catalog, &remote, tag);
+            let room = self.room_now(bytes)?;
+            return Ok(roomy(answer, room));
         }
         let document = if core {
             discovery::core_versions(self.header(header::HOST).unwrap_or_default())
         } else {
-            discovery::group_list(&catalog)
+            discovery::group_list(&catalog, &self.remote_names().await?)
         };
         self.document_answer(&document, self.style()?)
+    }
+
+    /// Group versions of the plane that other servers serve.
+    async fn remote_names(&self) -> Result<Vec<RemoteVersion>, Status> {
+        match &self.state.aggregator {
+            Some(aggregator) => Box::pin(aggregator.names(&self.context.plane)).await,
+            None => Ok(Vec::new()),
+        }
     }
 
     async fn other(self, path: &str) -> Result<Answer, Status> {
@@ -148,7 +169,12 @@ impl Call {
                 Ok(answer)
             }
             "/metrics" => {
-                let text = crate::metrics::of_plane(&self.context.plane, &self.state.gates);
+                let plane = &self.context.plane;
+                let mut text = crate::metrics::of_plane(plane, &self.state.gates);
+                let limits = [&plane.limits, &registry.options.default_limits];
+                let requests_max = limits.map(|limits| limits.requests_in_flight);
+                let requests_max = requests_max.into_iter().find(|max| *max > 0).unwrap_or(REQUESTS_MAX);
+                text.push_str(&crate::metrics::of_levels(&*registry.flows(plane).await?, requests_max));
                 Ok(answer::text(StatusCode::OK, text))
             }
             "/metrics/slis" => Ok(answer::text(StatusCode::OK, crate::health::indicators(&self.state))),
@@ -158,7 +184,11 @@ impl Call {
             }
             "/openapi/v3" => {
                 let catalog = registry.catalog(&self.context.plane).await?;
-                self.document_answer(&openapi::v3_index(&catalog, &self.prefix), self.style()?)
+                let remote = match &self.state.aggregator {
+                    Some(aggregator) => Box::pin(aggregator.openapi(&self.context.plane)).await?,
+                    None => Vec::new(),
+                };
+                self.document_answer(&openapi::v3_index(&catalog, &self.prefix, &remote), self.style()?)
             }
             _ => {
                 if let Some(path) = path.strip_prefix("/openapi/v3/") {
@@ -166,6 +196,13 @@ impl Call {
                     let hash = self.query.get("hash");
                     if let Some(found) = openapi::v3(&catalog, path, hash, &self.prefix, &self.headers) {
                         return Ok(found);
+                    }
+                    if let ["apis", group, version] = *path.split('/').collect::<Vec<_>>()
+                        && self.state.aggregator.is_some()
+                        && let Some(elsewhere) =
+                            Box::pin(registry.extension(&self.context.plane, group, version)).await?
+                    {
+                        return Box::pin(self.hand_on(&elsewhere)).await;
                     }
                 }
                 Ok(answer::text(StatusCode::NOT_FOUND, "404 page not found\n"))
@@ -627,6 +664,9 @@ fn paths() -> Value {
     let paths: Vec<Value> = paths.iter().map(|path| Value::from(*path)).collect();
     json!({"paths": paths})
 }
+
+/// What a server has under way at most that says nothing else, upstream.
+const REQUESTS_MAX: u64 = 600;
 
 /// The verb of a request, for metrics: one of a fixed set.
 pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static str {

@@ -1,6 +1,7 @@
 //! The server: TLS, routing to a plane, authentication, limits, answers and watch streams. Everything an answer says
 //! comes from the registry; nothing here knows how objects are kept.
 
+mod aggregator;
 mod answer;
 mod body;
 mod bounds;
@@ -14,6 +15,7 @@ mod drive_http1;
 mod duration;
 mod finish;
 mod flow;
+mod front_proxy;
 mod gather;
 mod handler;
 mod health;
@@ -49,8 +51,10 @@ use polder_model::{SmolStr, Value, json};
 use polder_registry::Registry;
 use tokio_util::sync::CancellationToken;
 
+pub use aggregator::{Aggregator, ExtensionBody, ExtensionCall, ExtensionClient, Sending};
 pub use bounds::Bounds;
 pub use connection::{Server, ServerError};
+pub use front_proxy::{FrontProxy, FrontProxyCertificate};
 pub use pki::{Pki, PkiError};
 
 /// The Kubernetes version whose API this is.
@@ -75,6 +79,8 @@ pub struct State {
     draining: AtomicBool,
     /// Watches end now.
     stopping: CancellationToken,
+    /// The way to extension servers, if there is one.
+    aggregator: Option<Arc<Aggregator>>,
 }
 
 impl State {
@@ -98,7 +104,14 @@ impl State {
             metrics: metrics::Metrics::new(),
             draining: AtomicBool::new(false),
             stopping: CancellationToken::new(),
+            aggregator: None,
         }
+    }
+
+    /// The same with a way to extension servers.
+    #[must_use]
+    pub fn with_aggregator(self, aggregator: Arc<Aggregator>) -> State {
+        State { aggregator: Some(aggregator), ..self }
     }
 
     /// The same with other bounds.

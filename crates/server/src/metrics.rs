@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use polder_registry::Registry;
+use polder_registry::flows::Flows;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -113,4 +114,15 @@ pub(crate) fn of_plane(plane: &Plane, gates: &Gates) -> String {
     let rows = rows
         .map(|(name, help, value)| format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n"));
     rows.concat()
+}
+
+/// What the priority levels of a plane stand for, of the requests it may have under way.
+pub(crate) fn of_levels(flows: &Flows, requests_max: u64) -> String {
+    const NAME: &str = "apiserver_flowcontrol_nominal_limit_seats";
+    let help = "Share of each priority level in the requests of this plane; not enforced";
+    let mut text = format!("# HELP {NAME} {help}\n# TYPE {NAME} gauge\n");
+    for (level, seats) in flows.seats(requests_max) {
+        text.push_str(&format!("{NAME}{{priority_level=\"{level}\"}} {seats}\n"));
+    }
+    text
 }

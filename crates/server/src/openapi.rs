@@ -13,7 +13,7 @@ use polder_machinery::schema::openapi::{
     PublishedResource, PublishedSchema, SOURCES, v2_document, v3_document,
 };
 use polder_machinery::schema::table::builtin;
-use polder_model::{GroupVersion, Object, Value, json};
+use polder_model::{GroupVersion, Object, SmolStr, Value, json};
 use polder_registry::catalog::Catalog;
 use sha2::{Digest, Sha512};
 
@@ -69,8 +69,9 @@ pub(crate) fn v2(catalog: &Catalog, headers: &HeaderMap) -> Answer {
     send(document, content_type, headers)
 }
 
-/// `/openapi/v3`. `prefix` is what the client put in front of paths in this plane.
-pub(crate) fn v3_index(catalog: &Catalog, prefix: &str) -> Value {
+/// `/openapi/v3`. `prefix` is what the client put in front of paths in this plane; `remote` are groups and versions that
+/// other servers serve, with the hashes of their documents.
+pub(crate) fn v3_index(catalog: &Catalog, prefix: &str, remote: &[(SmolStr, SmolStr, SmolStr)]) -> Value {
     let mut paths = Object::new();
     for (group, versions) in catalog.group_versions() {
         for version in versions {
@@ -79,6 +80,11 @@ pub(crate) fn v3_index(catalog: &Catalog, prefix: &str) -> Value {
             let url = format!("{prefix}/openapi/v3/{path}?hash={}", v3_hash(catalog, &group_version));
             paths.insert(path, json!({"serverRelativeURL": url}));
         }
+    }
+    for (group, version, hash) in remote {
+        let path = v3_path(&GroupVersion::new(group.clone(), version.clone()));
+        let url = format!("{prefix}/openapi/v3/{path}?hash={hash}");
+        paths.insert(path, json!({"serverRelativeURL": url}));
     }
     json!({"paths": paths})
 }

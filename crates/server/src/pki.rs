@@ -24,10 +24,11 @@ use rustls_pki_types::pem::PemObject as _;
 
 use crate::certificate::ServerCertificates;
 use crate::client_certificate::{ClientCertificates, Signer};
+use crate::front_proxy::FrontProxy;
 
 /// Certificates made here live this long. The server makes itself a new one at every start.
 pub(crate) const LEAF_DAYS: i64 = 365;
-const CA_DAYS: i64 = 3650;
+pub(crate) const CA_DAYS: i64 = 3650;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
@@ -55,6 +56,7 @@ pub struct Pki {
     /// Signs tokens of service accounts. PKCS #8.
     account_key: Vec<u8>,
     planes: Arc<PlaneAuthorities>,
+    front_proxy: Arc<FrontProxy>,
 }
 
 impl Pki {
@@ -91,12 +93,18 @@ impl Pki {
         let issuer = Issuer::from_ca_cert_pem(&ca_pem, ca_key).map_err(|_| unusable())?;
         let account_key = account_key(directory)?;
         let (issuer, planes) = (Arc::new(issuer), Arc::new(planes));
-        Ok(Pki { ca_pem, issuer, hosts: hosts.to_vec(), account_key, planes })
+        let front_proxy = Arc::new(FrontProxy::open(directory)?);
+        Ok(Pki { ca_pem, issuer, hosts: hosts.to_vec(), account_key, planes, front_proxy })
     }
 
     /// The authority's certificate, in PEM.
     pub fn ca(&self) -> &str {
         &self.ca_pem
+    }
+
+    /// By what extension servers know this one.
+    pub fn front_proxy(&self) -> Arc<FrontProxy> {
+        self.front_proxy.clone()
     }
 
     /// What signs and reads tokens of service accounts.
@@ -215,7 +223,7 @@ fn account_key(directory: &Path) -> Result<Vec<u8>, PkiError> {
     Ok(key.serialize_der())
 }
 
-fn read(path: &Path) -> Result<Option<String>, PkiError> {
+pub(crate) fn read(path: &Path) -> Result<Option<String>, PkiError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

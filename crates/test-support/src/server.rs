@@ -59,7 +59,11 @@ impl TestServer {
                 let hosts = ["127.0.0.1", "localhost", "*.localhost"].map(String::from);
                 let pki = Pki::open(&pki_directory, &hosts)?;
                 ready.send(pki.admin_kubeconfig(&url)?)?;
-                let site = bootstrap::Site { ca: pki.ca().into(), address: Some(server.address()) };
+                let site = bootstrap::Site {
+                    ca: pki.ca().into(),
+                    address: Some(server.address()),
+                    front_proxy_ca: pki.front_proxy().ca().into(),
+                };
                 let store = memory_store(&site)?;
                 let accounts = Some(pki.account_tokens()?);
                 let authenticators = Arc::new(Authenticators { accounts, ..Authenticators::default() });
@@ -72,8 +76,12 @@ impl TestServer {
                 let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
                 registry.tasks.spawn(registry.clone().run_chores());
                 let client = Arc::new(LocalClient::new(registry.clone()));
-                let authority = Some(pki.plane_authority());
-                let controllers = polder_controllers::Options { root_ca: site.ca, authority };
+                let controllers = polder_controllers::Options {
+                    root_ca: site.ca,
+                    authority: Some(pki.plane_authority()),
+                    front_proxy_ca: site.front_proxy_ca,
+                    extensions: None,
+                };
                 let runner = Arc::new(Runner::new(client, polder_controllers::all(&controllers)));
                 let controllers = registry.tasks.spawn(runner.run(registry.tasks.clone(), stopped.clone()));
                 let domains = vec![SmolStr::new_static("localhost")];

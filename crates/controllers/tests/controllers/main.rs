@@ -1,6 +1,7 @@
 //! Controllers in a whole server on a memory store, seen as their users see them: over HTTP. Every wait is bounded, and
 //! ends as soon as what is waited for is there.
 
+mod api_services;
 mod autoscaling;
 mod certificates;
 mod claims;

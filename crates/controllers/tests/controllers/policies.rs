@@ -148,6 +148,11 @@ fn flow_schemas_classify_requests_and_tell_whether_they_dangle() {
     let stranger = other.clone().with_header("Impersonate-User", "jane");
     assert_eq!(told(&stranger, "/version"), default, "another plane has its own");
     eventually("it does not dangle", || dangling() == "False");
+    let shown = plane.get("/metrics").text();
+    assert!(
+        shown.contains("apiserver_flowcontrol_nominal_limit_seats{priority_level=\"calm\"} 3\n"),
+        "{shown}"
+    );
     plane.delete(&format!("{levels}/calm")).expect(200);
     eventually("it dangles again", || dangling() == "True");
     assert_eq!(told(&jane, "/version"), default);

@@ -14,7 +14,7 @@ use polder_client_http::{Egress, Network};
 use polder_model::SmolStr;
 use polder_registry::client::LocalClient;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
-use polder_server::{Pki, Server, State, pki};
+use polder_server::{Aggregator, Pki, Server, State, pki};
 use polder_store::{Store, StoreOptions};
 use polder_store_embedded::SqliteEngine;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +22,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::Configuration;
+use crate::extensions::Extensions;
 use crate::webhooks::Webhooks;
 
 /// What `--help` says last.
@@ -78,7 +79,11 @@ impl Serve {
             tracing::warn!("{} has certificates but no store: a new one is made", self.data_dir.display());
         }
         let pki = Pki::open(&self.data_dir.join("pki"), &hosts(&configuration, &url, &server))?;
-        let site = bootstrap::Site { ca: pki.ca().into(), address: Some(advertised(self.listen, &url)) };
+        let site = bootstrap::Site {
+            ca: pki.ca().into(),
+            address: Some(advertised(self.listen, &url)),
+            front_proxy_ca: pki.front_proxy().ca().into(),
+        };
         let store = self.open_store(&configuration, &site)?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
         let text = pki.admin_kubeconfig(&url)?;
@@ -107,19 +112,26 @@ impl Serve {
             allowed: networks(&configuration.webhook_networks).context("webhookNetworks")?,
             denied: networks(&configuration.webhook_denied_networks).context("webhookDeniedNetworks")?,
         };
+        let extensions = Arc::new(Extensions::new(egress.clone()));
+        let aggregator = Arc::new(Aggregator::new(registry.clone(), extensions, pki.front_proxy()));
         registry.set_webhook_client(Arc::new(Webhooks::new(egress)));
         registry.tasks.spawn(registry.clone().run_chores());
         let stop = CancellationToken::new();
         let client = Arc::new(LocalClient::new(registry.clone()));
-        let authority = Some(pki.plane_authority());
-        let controllers = polder_controllers::Options { root_ca: site.ca, authority };
+        let controllers = polder_controllers::Options {
+            root_ca: site.ca,
+            authority: Some(pki.plane_authority()),
+            front_proxy_ca: site.front_proxy_ca,
+            extensions: Some(aggregator.clone()),
+        };
         let runner = Arc::new(Runner::new(client, polder_controllers::all(&controllers)));
         let running_controllers = runner.run(registry.tasks.clone(), stop.clone());
         let controllers = registry.tasks.spawn_on(running_controllers, beside);
         let domains = configuration.base_domains.iter().map(SmolStr::new);
         let domains = std::iter::once(SmolStr::new_static("localhost")).chain(domains).collect();
         let delay = Duration::from_secs(configuration.shutdown_delay_seconds);
-        let state = Arc::new(State::new(registry, pki, domains, delay));
+        let state = State::new(registry, pki, domains, delay).with_aggregator(aggregator);
+        let state = Arc::new(state);
 
         let running = server.run(state, stop.clone());
         let mut out = std::io::stdout();

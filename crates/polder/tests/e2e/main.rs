@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod aggregation;
 mod conversion;
 mod custom;
 mod discovery;
@@ -21,6 +22,7 @@ mod operator;
 mod planes;
 mod process;
 mod python;
+mod sample_apiserver;
 mod tokens;
 mod tools;
 mod watch;

@@ -277,6 +277,7 @@ pub(crate) fn committed(
     value: Option<&Value>,
 ) {
     crate::rulebooks::committed(registry, context, target, value.is_some());
+    crate::extensions::committed(registry, context.plane.id, target);
     if !is_crd(target) {
         return;
     }

@@ -23,10 +23,30 @@ pub(super) const API_SERVICE: Behavior = Behavior {
             super::checks::default_at(object, &["spec", "service", "port"], 443);
         }
     },
-    prepare_create: |object| blank_status::set(object, json!({})),
+    prepare_create,
     validate: |new, _, errors| validate(new, errors),
     ..Behavior::PLAIN
 };
+
+/// What is served here is available from the start.
+fn prepare_create(object: &mut Value) {
+    let status = match some(object.get("spec").unwrap_or(&Value::Null), "service") {
+        Some(_) => json!({}),
+        None => {
+            let now = object.str_at(&["metadata", "creationTimestamp"]).unwrap_or_default();
+            json!({"conditions": [(local_condition(now))]})
+        }
+    };
+    blank_status::set(object, status);
+}
+
+/// Why a group version that is served here is available.
+pub(crate) fn local_condition(now: &str) -> Value {
+    json!({
+        "type": "Available", "status": "True", "lastTransitionTime": now,
+        "reason": "Local", "message": "Local APIServices are always available",
+    })
+}
 
 fn cells(object: &Value, print: &Print) -> Vec<Value> {
     let service = match object.at(&["spec", "service"]) {
@@ -129,6 +149,18 @@ mod tests {
                 ),
             ],
         );
+    }
+
+    #[test]
+    fn local_ones_are_available() {
+        let mut object =
+            json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"group": "a"}});
+        (API_SERVICE.prepare_create)(&mut object);
+        let condition = &object.array_at(&["status", "conditions"])[0];
+        assert_eq!(condition, &local_condition("2026-01-01T00:00:00Z"));
+        let mut object = json!({"spec": {"service": {"name": "s"}}});
+        (API_SERVICE.prepare_create)(&mut object);
+        assert_eq!(object.get("status"), Some(&json!({})));
     }
 
     #[test]

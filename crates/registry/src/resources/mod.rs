@@ -39,7 +39,7 @@ mod every_kind_tests;
 #[cfg(test)]
 mod rows;
 
-mod apiservice;
+pub(crate) mod apiservice;
 pub(crate) mod certificatesigningrequest;
 mod clusterrole;
 mod clusterrolebinding;

@@ -389,6 +389,7 @@ impl Import {
         let change = Change { writes: std::mem::take(&mut self.chunk), ..Change::default() };
         let committed = self.registry.store.commit(change).await;
         committed.map_err(|error| self.commit_failed(error))?;
+        self.registry.extensions.forget(self.inside.plane.id);
         if std::mem::take(&mut self.chunk_defines) {
             self.registry.customs.forget(self.inside.plane.id);
         }
