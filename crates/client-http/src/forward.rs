@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -75,8 +75,9 @@ impl Forwarder {
         let request = match kept {
             None => request,
             Some(mut sender) => {
-                // One that has nothing to send can be sent twice.
-                let again = request.body().is_end_stream().then(|| bare(&request));
+                // A question can be asked twice.
+                let is_question = matches!(*request.method(), Method::GET | Method::HEAD);
+                let again = (is_question && request.body().is_end_stream()).then(|| bare(&request));
                 match sender.try_send_request(request).await {
                     Ok(response) => return Ok(self.answered(place, sender, response)),
                     // It was closed while nobody used it: another one is tried.

@@ -4,7 +4,7 @@
 use polder_client::resource::NAMESPACES;
 use polder_client::{Change, InPlane};
 use polder_model::selector::LabelSelector;
-use polder_model::{Status, Value};
+use polder_model::{Reason, Status, Value};
 
 use crate::timestamp;
 
@@ -32,7 +32,7 @@ pub(crate) async fn is_active(plane: &InPlane, namespace: &str) -> Result<bool, 
 /// needs none.
 pub(crate) fn created(outcome: Result<Value, Status>) -> Result<(), Status> {
     match outcome {
-        Err(status) if status.code == 409 || is_terminating(&status) => Ok(()),
+        Err(status) if status.reason == Some(Reason::AlreadyExists) || is_terminating(&status) => Ok(()),
         outcome => outcome.map(drop),
     }
 }

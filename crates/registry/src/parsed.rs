@@ -38,6 +38,8 @@ struct Key {
     resource: ResourceId,
     api_version: usize,
     revision: Revision,
+    /// As the object itself tells its revision; an import raises what a plane tells.
+    resource_version: u64,
     name: ObjectName,
 }
 
@@ -55,18 +57,19 @@ impl ParsedObjects {
         if definition.is_custom() || definition.kind == "Event" || has_live_status(context, target) {
             return registry.to_client(context, target, stored).map(Arc::new);
         }
+        let resource_version = context.plane.resource_version(stored.revision);
         let key = Key {
             plane: context.plane.id,
             resource: definition.resource_id,
             api_version: target.version,
             revision: stored.revision,
+            resource_version,
             name: stored.name.clone(),
         };
         if let Some(found) = self.0.lock().find(&key, stored.record.len()) {
             return Ok(found);
         }
-        let version = context.plane.resource_version(stored.revision);
-        let value = stored.record.to_unmanaged_value(version);
+        let value = stored.record.to_unmanaged_value(resource_version);
         let mut value = value.map_err(|error| Status::internal(error.to_string()))?;
         convert(target, &mut value, &definition.storage, &target.group_version());
         value.set_at(&["kind"], definition.kind.clone());

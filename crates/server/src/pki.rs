@@ -129,6 +129,9 @@ impl Pki {
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(Arc::new(shown));
         config.ignore_client_order = true;
+        // A session that is taken up again is not asked for a certificate that is still good.
+        config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }

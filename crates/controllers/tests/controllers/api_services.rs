@@ -29,7 +29,7 @@ fn built_in_groups_are_local() {
     let acme = server.plane("acme");
     let list = acme.get(SERVICES).expect(200).json();
     let items = list["items"].as_array().unwrap();
-    assert_eq!(items.len(), 21);
+    assert_eq!(items.len(), 22);
     for item in items {
         assert_eq!(item["metadata"]["labels"]["kube-aggregator.kubernetes.io/automanaged"], "onstart");
         assert_eq!(item["status"]["conditions"][0]["reason"], "Local", "{item}");
@@ -38,7 +38,7 @@ fn built_in_groups_are_local() {
     let generic = json!({"metadata": {"name": "bare"}, "spec": {"profile": "generic"}});
     server.admin.post("/apis/polder.dev/v1alpha1/planes", &generic).expect(201);
     let bare = server.admin.in_plane("bare");
-    assert_eq!(bare.get(SERVICES).expect(200).json()["items"].as_array().unwrap().len(), 10);
+    assert_eq!(bare.get(SERVICES).expect(200).json()["items"].as_array().unwrap().len(), 11);
     bare.get(&format!("{SERVICES}/v1.apps")).expect(404);
     let apps = acme.get(&format!("{SERVICES}/v1.apps")).expect(200).json();
     let spec =

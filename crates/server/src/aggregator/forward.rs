@@ -102,6 +102,11 @@ impl Call {
             },
         };
         match sent {
+            // A client would follow with the credentials it has for this server, to another plane for instance.
+            Ok(response) if is_redirection(&response) => {
+                let text = "the backend attempted to redirect this request, which is not permitted\n";
+                Ok(answer::text(StatusCode::BAD_GATEWAY, text.to_owned()))
+            }
             Ok(response) if response.status() != StatusCode::SWITCHING_PROTOCOLS => {
                 Ok(self.answered(response, (under, aggregator), streams))
             }
@@ -177,12 +182,16 @@ impl Call {
         };
         let mut answer = Response::new(content);
         *answer.status_mut() = parts.status;
-        *answer.headers_mut() = headers::to_client(&parts.headers, &self.prefix);
+        *answer.headers_mut() = headers::to_client(&parts.headers);
         answer
     }
 }
 
 /// The server is not there, or does not answer as servers do.
+fn is_redirection<B>(response: &http::Response<B>) -> bool {
+    response.status().is_redirection() && response.headers().contains_key(header::LOCATION)
+}
+
 fn unreachable(why: &str) -> Answer {
     let text = format!("error trying to reach service: {why}\n");
     answer::text(StatusCode::SERVICE_UNAVAILABLE, text)

@@ -123,7 +123,7 @@ fn a_suspended_job_has_no_pods() {
 #[test]
 fn a_job_has_only_so_much_time() {
     let world = World::start();
-    world.create(JOBS, &job(json!({"activeDeadlineSeconds": 1})));
+    world.create(JOBS, &job(json!({"activeDeadlineSeconds": 3})));
     world.until_pods(|pods| pods.len() == 1);
     let failed = world.until(JOBS, "work", |job| is_true(job, "Failed"));
     assert_eq!(condition(&failed, "Failed")["reason"], "DeadlineExceeded");
