@@ -187,7 +187,14 @@ impl Workshop<'_> {
                 }
             }
             Change::Patch(patch) => match apply_json_patch(shown, &patch) {
-                Ok(patched) => patched,
+                Ok(mut patched) => {
+                    // An object stays what it is.
+                    if let Some(members) = patched.as_object_mut() {
+                        members.insert("kind", kind.kind.clone());
+                        members.insert("apiVersion", kind.group_version().to_string());
+                    }
+                    patched
+                }
                 Err(PatchError::TestFailed(_)) => return Ok(Ok(None)),
                 Err(error) => return Ok(Err(format!("JSON Patch: {error}"))),
             },

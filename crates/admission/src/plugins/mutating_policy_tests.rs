@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polder_model::json;
+use polder_model::{Value, json};
 
 use super::mutating_policy::MutatingAdmissionPolicy;
 use super::webhooks::MutatingAdmissionWebhook;
@@ -38,16 +38,21 @@ fn world(policies: &[Row<'_>]) -> Fake {
 }
 
 fn admitted(world: &Fake, object: &str) -> Result<String, String> {
+    let mut object = changed(world, object)?;
+    for field in ["kind", "apiVersion"] {
+        object.remove_at(&[field]);
+    }
+    Ok(object.to_string())
+}
+
+fn changed(world: &Fake, object: &str) -> Result<Value, String> {
     let places = [Place::On(&MutatingAdmissionPolicy), Place::On(&MutatingAdmissionWebhook)];
     let chain = Chain::new(&places, Kind { group: "apps", resource: "deployments", namespaced: true });
     let mut object = parse(object);
     let plugin = &MutatingAdmissionPolicy;
     let request = Request { plugin, world, path: "deployments.apps", operation: Operation::Create };
     request.through(&mut object, |request, object, notes| now(chain.admit(request, object, world, notes)))?;
-    for field in ["kind", "apiVersion"] {
-        object.remove_at(&[field]);
-    }
-    Ok(object.to_string())
+    Ok(object)
 }
 
 #[track_caller]
@@ -64,7 +69,7 @@ fn mutations(all: &[(&str, &str)]) -> String {
         _ => json!({"patchType": "JSONPatch", "jsonPatch": {"expression": (*expression)}}),
     };
     let all: Vec<_> = all.iter().map(one).collect();
-    format!(r#""mutations":{}"#, polder_model::Value::Array(all))
+    format!(r#""mutations":{}"#, Value::Array(all))
 }
 
 fn denied(why: &str) -> String {
@@ -100,6 +105,22 @@ fn a_test_that_fails_changes_nothing() {
     )]);
     check(&[("p", &spec, "")], r#"{"b":1}"#, Ok(r#"{"b":1}"#));
     check(&[("p", &spec, "")], r#"{"b":2}"#, Ok(r#"{"a":1,"b":2}"#));
+}
+
+#[test]
+fn objects_stay_what_they_are() {
+    for (kind, expression) in [
+        ("apply", "Object{kind: 'Other', apiVersion: 'v2'}"),
+        (
+            "patch",
+            "[JSONPatch{op: 'add', path: '/kind', value: 'Other'}, JSONPatch{op: 'add', path: '/apiVersion', value: 'v2'}]",
+        ),
+        ("patch", "[JSONPatch{op: 'remove', path: '/kind'}, JSONPatch{op: 'remove', path: '/apiVersion'}]"),
+    ] {
+        let world = world(&[("p", &mutations(&[(kind, expression)]), "")]);
+        let found = changed(&world, r#"{"apiVersion":"apps/v1","kind":"Kind"}"#).unwrap();
+        assert_eq!(found.to_string(), r#"{"apiVersion":"apps/v1","kind":"Kind"}"#, "{expression}");
+    }
 }
 
 #[test]
