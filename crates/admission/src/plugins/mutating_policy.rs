@@ -9,7 +9,8 @@ use polder_model::{GroupVersionKind, Reason, SmolStr, Status, Value, format_smol
 use super::policies::{Bench, Concern};
 use crate::attributes::{Attributes, Operation, Operations};
 use crate::dynamic::{
-    Binding, BoundPolicy, Change, Inputs, Matched, Meter, MutatingPolicy, OUT_OF_BUDGET, Surroundings,
+    Binding, BoundPolicy, CHANGE_BYTES_MAX, Change, Inputs, Matched, Meter, MutatingPolicy, OUT_OF_BUDGET,
+    Surroundings,
 };
 use crate::notes::Notes;
 use crate::plugin::{Interest, Kind, Plugin, Verdict, done};
@@ -19,6 +20,8 @@ pub(super) struct MutatingAdmissionPolicy;
 
 /// More refusals of one request are not told.
 const ERRORS_MAX: usize = 64;
+/// What an object may grow to: none that is larger can be sent.
+const OBJECT_BYTES_MAX: usize = CHANGE_BYTES_MAX;
 
 impl Plugin for MutatingAdmissionPolicy {
     fn name(&self) -> &'static str {
@@ -132,6 +135,7 @@ impl Workshop<'_> {
             return Ok(());
         }
         let before = (!policy.mutations.is_empty()).then(|| self.object.clone());
+        let mut size = Size::of(self.object);
         for index in 0..policy.mutations.len() {
             if self.object.is_null() {
                 break;
@@ -142,7 +146,15 @@ impl Workshop<'_> {
             match change.unwrap_or_else(|| Err(OUT_OF_BUDGET.into())) {
                 Err(why) => self.fail(bound, binding, &why),
                 Ok(change) => match self.changed(change, &concern.form.kind).await? {
-                    Ok(Some(new)) => *self.object = new,
+                    Ok(Some(new)) => {
+                        let new_size = Size::of(&new);
+                        if new_size.bytes > OBJECT_BYTES_MAX.max(size.bytes) {
+                            let why = format!("the changed object takes more than {OBJECT_BYTES_MAX} bytes");
+                            self.fail(bound, binding, &why);
+                        } else {
+                            (*self.object, size) = (new, new_size);
+                        }
+                    }
                     Ok(None) => {}
                     Err(why) => self.fail(bound, binding, &why),
                 },
@@ -247,6 +259,36 @@ impl Workshop<'_> {
             status = status.with_cause("", message.as_str(), "");
         }
         Err(status)
+    }
+}
+
+/// How large a value is.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    /// Never more than it takes as JSON.
+    bytes: usize,
+}
+
+impl Size {
+    fn of(value: &Value) -> Size {
+        let mut size = Size::default();
+        size.add(value);
+        size
+    }
+
+    fn add(&mut self, value: &Value) {
+        self.bytes += 1;
+        match value {
+            Value::String(text) => self.bytes += text.len(),
+            Value::Array(items) => items.iter().for_each(|item| self.add(item)),
+            Value::Object(object) => {
+                for (key, value) in object.iter() {
+                    self.bytes += key.len();
+                    self.add(value);
+                }
+            }
+            _ => {}
+        }
     }
 }
 

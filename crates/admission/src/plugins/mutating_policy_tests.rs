@@ -243,6 +243,26 @@ fn webhooks_see_what_policies_did_and_are_asked_together() {
 }
 
 #[test]
+fn objects_do_not_grow_without_end() {
+    let object = format!(r#"{{"big":"{}"}}"#, "x".repeat(1 << 20));
+    let add: Vec<String> = (0..50)
+        .map(|index| format!("[JSONPatch{{op: 'add', path: '/more{index}', value: object.big}}]"))
+        .collect();
+    let copy: Vec<String> = (0..50)
+        .map(|index| format!("[JSONPatch{{op: 'copy', from: '/big', path: '/more{index}'}}]"))
+        .collect();
+    for expressions in [add, copy] {
+        let rows: Vec<(&str, &str)> = expressions.iter().map(|own| ("patch", own.as_str())).collect();
+        let spec = mutations(&rows);
+        check(&[("p", &spec, "")], &object, Err(&denied("the changed object takes more than 3145728 bytes")));
+        // What does not matter is not done either.
+        let spec = format!(r#""failurePolicy":"Ignore",{spec}"#);
+        let found = changed(&world(&[("p", &spec, "")]), &object).unwrap();
+        assert!((2 << 20..3 << 20).contains(&found.to_vec().len()));
+    }
+}
+
+#[test]
 fn very_many_parameters_are_refused() {
     let spec = format!(
         r#""paramKind":{{"apiVersion":"v1","kind":"ConfigMap"}},{}"#,
