@@ -90,10 +90,18 @@ impl Workshop<'_> {
             }
         };
         for binding in &bound.bindings {
+            if self.bench.is_spent() {
+                self.fail(bound, binding, OUT_OF_BUDGET);
+                break;
+            }
             match self.bench.params(basis, &concern, binding, &around).await? {
                 Err(why) => self.misconfigured(bound, Some(binding), &why),
                 Ok(params) => {
                     for param in params {
+                        if self.bench.is_spent() {
+                            self.fail(bound, binding, OUT_OF_BUDGET);
+                            break;
+                        }
                         self.invoke(bound, &concern, binding, param.as_ref()).await?;
                     }
                 }
@@ -134,12 +142,20 @@ impl Workshop<'_> {
         if self.notes.rounds.second && !self.notes.rounds.policies.is_wanted(&who) {
             return Ok(());
         }
-        let before = (!policy.mutations.is_empty()).then(|| self.object.clone());
         let mut size = Size::of(self.object);
+        // Each conversion is as much work as a change.
+        let steps = if concern.form.kind == *self.bench.request.kind { 1 } else { 3 };
+        self.bench.charge(size.cost()).await;
+        let before = (!policy.mutations.is_empty()).then(|| self.object.clone());
         for index in 0..policy.mutations.len() {
             if self.object.is_null() {
                 break;
             }
+            if self.bench.is_spent() {
+                self.fail(bound, binding, OUT_OF_BUDGET);
+                break;
+            }
+            self.bench.charge(size.cost() * steps).await;
             let own = policy.clone();
             let change = move |inputs: &Inputs<'_>, meter: &mut Meter| own.change(index, inputs, meter);
             let change = self.bench.run(Some(&*self.object), &concern.form, param, change).await?;
@@ -267,6 +283,7 @@ impl Workshop<'_> {
 struct Size {
     /// Never more than it takes as JSON.
     bytes: usize,
+    values: usize,
 }
 
 impl Size {
@@ -276,7 +293,13 @@ impl Size {
         size
     }
 
+    /// About what copying and checking it takes, in the units of expressions.
+    fn cost(self) -> u64 {
+        64 + 2 * self.values as u64 + self.bytes as u64 / 16
+    }
+
     fn add(&mut self, value: &Value) {
+        self.values += 1;
         self.bytes += 1;
         match value {
             Value::String(text) => self.bytes += text.len(),

@@ -7,9 +7,10 @@ use polder_model::{Value, json};
 use super::mutating_policy::MutatingAdmissionPolicy;
 use super::webhooks::MutatingAdmissionWebhook;
 use crate::Chain;
-use crate::attributes::Operation;
-use crate::dynamic::{Binding, MutatingPolicy, Rulebook, Webhook};
-use crate::fake::{Fake, Request, now, parse};
+use crate::attributes::{Attributes, Operation};
+use crate::dynamic::{Binding, MutatingPolicy, OUT_OF_BUDGET, Rulebook, Webhook};
+use crate::fake::{Fake, Request, parse, turns};
+use crate::notes::Notes;
 use crate::plugin::{Kind, Place};
 
 const RULES: &str = r#""matchConstraints":{"resourceRules":[{"operations":["*"],"apiGroups":["*"],"apiVersions":["*"],"resources":["*"]}]}"#;
@@ -46,13 +47,24 @@ fn admitted(world: &Fake, object: &str) -> Result<String, String> {
 }
 
 fn changed(world: &Fake, object: &str) -> Result<Value, String> {
+    asked(world, object).0
+}
+
+/// What becomes of an object, and how often others had their turn meanwhile.
+fn asked(world: &Fake, object: &str) -> (Result<Value, String>, usize) {
     let places = [Place::On(&MutatingAdmissionPolicy), Place::On(&MutatingAdmissionWebhook)];
     let chain = Chain::new(&places, Kind { group: "apps", resource: "deployments", namespaced: true });
     let mut object = parse(object);
     let plugin = &MutatingAdmissionPolicy;
     let request = Request { plugin, world, path: "deployments.apps", operation: Operation::Create };
-    request.through(&mut object, |request, object, notes| now(chain.admit(request, object, world, notes)))?;
-    Ok(object)
+    let mut count = 0;
+    let run = |request: &Attributes<'_>, object: &mut Value, notes: &mut Notes| {
+        let (outcome, turns) = turns(chain.admit(request, object, world, notes));
+        count = turns;
+        outcome
+    };
+    let outcome = request.through(&mut object, run);
+    (outcome.map(|_| object), count)
 }
 
 #[track_caller]
@@ -260,6 +272,26 @@ fn objects_do_not_grow_without_end() {
         let found = changed(&world(&[("p", &spec, "")]), &object).unwrap();
         assert!((2 << 20..3 << 20).contains(&found.to_vec().len()));
     }
+}
+
+#[test]
+fn very_many_changes_are_refused() {
+    let many = |count: usize| mutations(&vec![("apply", "Object{}"); count]);
+    let with_params = format!(r#""paramKind":{{"apiVersion":"v1","kind":"ConfigMap"}},{}"#, many(250));
+    let twice = r#""paramRef":{"selector":{},"parameterNotFoundAction":"Deny"}"#;
+    let large = format!(r#"{{"big":"{}"}}"#, "x".repeat(2 << 20));
+    let outcome = |policies: &[Row<'_>], object: &str| {
+        let (found, turns) = asked(&world(policies), object);
+        (found.map(drop), turns > 100)
+    };
+    let refused = || (Err(denied(OUT_OF_BUDGET)), true);
+    assert_eq!(outcome(&[("p", &many(400), "")], &large), refused());
+    assert_eq!(outcome(&[("p", &with_params, twice)], &large), refused());
+    assert_eq!(outcome(&[("a", &many(200), ""), ("p", &many(200), "")], &large), refused());
+    assert_eq!(outcome(&[("p", &many(200), "")], &large), (Ok(()), true), "others had their turn");
+    assert_eq!(outcome(&[("p", &many(400), "")], "{}"), (Ok(()), false));
+    let ignored = format!(r#""failurePolicy":"Ignore",{}"#, many(400));
+    assert_eq!(outcome(&[("p", &ignored, "")], &large), (Ok(()), true));
 }
 
 #[test]
