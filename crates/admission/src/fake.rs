@@ -2,7 +2,8 @@
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use polder_model::{GroupResource, GroupVersionKind, PlaneId, Status, Value};
@@ -165,9 +166,30 @@ pub(crate) fn parse(text: &str) -> Value {
 
 /// Nothing in a fake world waits.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("a fake world never waits"),
+    turns(future).0
+}
+
+/// The same, and how often others had their turn meanwhile.
+pub(crate) fn turns<T>(future: impl Future<Output = T>) -> (T, usize) {
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut future = pin!(future);
+    let mut turns = 0;
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return (value, turns),
+            Poll::Pending => assert!(woken.0.swap(false, Ordering::Relaxed), "a fake world never waits"),
+        }
+        turns += 1;
+    }
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -280,8 +280,14 @@ impl Kept {
         let mut fields = Vec::new();
         let whole = target.subresource.is_empty();
         if operation == Operation::Create && whole {
-            let all: [&'static [&'static str]; 3] =
-                [&["metadata", "uid"], &["metadata", "creationTimestamp"], &["metadata", "generation"]];
+            // Nobody's new object is about to go.
+            let all: [&'static [&'static str]; 5] = [
+                &["metadata", "uid"],
+                &["metadata", "creationTimestamp"],
+                &["metadata", "generation"],
+                &["metadata", "deletionTimestamp"],
+                &["metadata", "deletionGracePeriodSeconds"],
+            ];
             fields.extend(all.map(|path| (path, object.remove_at(path))));
             let apart = target.served().subresource("status").is_some();
             if apart && !target.definition.behavior.status_on_create {

@@ -16,7 +16,7 @@ use polder_store::{ListQuery, Plane, StoredObject};
 use sha2::{Digest as _, Sha256};
 
 use crate::custom::Interned;
-use crate::memo::Memo;
+use crate::memo::{Epoch, Memo};
 use crate::registry::Registry;
 use crate::status::read_failed;
 
@@ -109,6 +109,21 @@ struct PathRule {
     paths: Vec<SmolStr>,
 }
 
+/// What the rules of a schema have: names, and what the text of those takes.
+#[derive(Default)]
+struct Tally {
+    names: usize,
+    bytes: usize,
+}
+
+impl Tally {
+    fn read(&mut self, name: &str) -> SmolStr {
+        self.names += 1;
+        self.bytes += name.len();
+        SmolStr::new(name)
+    }
+}
+
 #[derive(Debug)]
 enum Names {
     All,
@@ -130,6 +145,16 @@ impl Default for FlowsOfPlanes {
 impl FlowsOfPlanes {
     pub(crate) fn forget(&self, plane: PlaneId) {
         self.planes.forget(plane);
+    }
+
+    fn keep(&self, plane: PlaneId, flows: Arc<Flows>, epoch: Epoch) {
+        self.planes.keep(plane, flows, epoch);
+        if self.planes.len() > PLANES_LEN_MAX {
+            self.planes.let_go(|_| true);
+        }
+        while self.compiled.lock().is_heavy() && !self.planes.let_go(|_| true).is_empty() {
+            self.compiled.lock().sweep();
+        }
     }
 
     fn compile(&self, schemas: &[Arc<StoredObject>], levels: &[Arc<StoredObject>]) -> Arc<Flows> {
@@ -177,10 +202,7 @@ impl Registry {
             page.map(|page| page.objects).map_err(|error| read_failed(plane, error))
         };
         let flows = self.flows.compile(&list(SCHEMAS).await?, &list(LEVELS).await?);
-        self.flows.planes.keep(plane.id, flows.clone(), epoch);
-        if self.flows.planes.len() > PLANES_LEN_MAX {
-            self.flows.planes.let_go(|_| true);
-        }
+        self.flows.keep(plane.id, flows.clone(), epoch);
         Ok(flows)
     }
 }
@@ -191,34 +213,35 @@ impl Flows {
         let uid = |value: &Value| {
             Bytes::copy_from_slice(value.str_at(&["metadata", "uid"]).unwrap_or_default().as_bytes())
         };
-        let mut found: Vec<(i64, &SmolStr, Schema, usize)> = Vec::new();
+        let mut found: Vec<(i64, &SmolStr, Schema, Tally)> = Vec::new();
         for (name, schema) in schemas {
             let wanted = schema.str_at(&["spec", "priorityLevelConfiguration", "name"]);
             let Some((_, level)) = levels.iter().find(|(own, _)| Some(own.as_str()) == wanted) else {
                 continue;
             };
             let precedence = schema.i64_at(&["spec", "matchingPrecedence"]).unwrap_or(i64::MAX);
-            let mut names = 0;
-            let rules = schema.array_at(&["spec", "rules"]).iter().map(|rule| Rule::read(rule, &mut names));
+            let mut tally = Tally::default();
+            let rules = schema.array_at(&["spec", "rules"]).iter().map(|rule| Rule::read(rule, &mut tally));
             let rules = rules.collect();
             let flow = Flow { schema: uid(schema), level: uid(level) };
-            found.push((precedence, name, Schema { flow, rules }, names));
+            found.push((precedence, name, Schema { flow, rules }, tally));
         }
         found.sort_by_key(|(precedence, name, ..)| (*precedence, *name));
         let mut flows = Flows {
             levels: levels.iter().map(|(name, level)| (name.clone(), shares(level))).collect(),
             ..Flows::default()
         };
+        let level_bytes = |(name, _): &(SmolStr, u64)| 64 + name.len();
+        flows.bytes = size_of::<Flows>() + flows.levels.iter().map(level_bytes).sum::<usize>();
         let mut names_sum = 0;
-        for (_, _, schema, names) in found {
-            names_sum += names;
+        for (_, _, schema, tally) in found {
+            names_sum += tally.names;
             if names_sum > NAMES_MAX {
                 break;
             }
+            flows.bytes += 512 + tally.names * 64 + tally.bytes;
             flows.schemas.push(schema);
         }
-        let counted = flows.schemas.len() * 512 + names_sum.min(NAMES_MAX) * 64 + flows.levels.len() * 64;
-        flows.bytes = size_of::<Flows>() + counted;
         flows
     }
 
@@ -250,10 +273,14 @@ fn shares(level: &Value) -> u64 {
 }
 
 impl Rule {
-    fn read(rule: &Value, names: &mut usize) -> Rule {
+    fn read(rule: &Value, tally: &mut Tally) -> Rule {
         let subjects: Vec<Subject> = rule.array_at(&["subjects"]).iter().filter_map(Subject::read).collect();
-        *names += subjects.len() + 1;
-        let mut of = |rule: &Value, field: &str| Names::read(rule, field, names);
+        tally.names += subjects.len() + 1;
+        tally.bytes += subjects.iter().map(Subject::text_len).sum::<usize>();
+        let mut of = |rule: &Value, field: &str| {
+            tally.bytes += size_of::<Names>();
+            Names::read(rule, field, tally)
+        };
         let resources = rule.array_at(&["resourceRules"]).iter().map(|rule| ResourceRule {
             verbs: of(rule, "verbs"),
             groups: of(rule, "apiGroups"),
@@ -264,9 +291,9 @@ impl Rule {
         let resources = resources.collect();
         let paths = rule.array_at(&["nonResourceRules"]).iter().map(|rule| {
             let paths = rule.array_at(&["nonResourceURLs"]).iter().filter_map(Value::as_str);
-            let paths: Vec<SmolStr> = paths.map(SmolStr::new).collect();
-            *names += paths.len();
-            PathRule { verbs: Names::read(rule, "verbs", names), paths }
+            let paths = paths.map(|path| tally.read(path)).collect();
+            tally.bytes += size_of::<PathRule>();
+            PathRule { verbs: Names::read(rule, "verbs", tally), paths }
         });
         Rule { subjects, resources, paths: paths.collect() }
     }
@@ -313,6 +340,14 @@ impl Subject {
         })
     }
 
+    fn text_len(&self) -> usize {
+        match self {
+            Subject::Everybody => 0,
+            Subject::User(name) | Subject::Group(name) => name.len(),
+            Subject::Account(namespace, name) => namespace.len() + name.as_ref().map_or(0, SmolStr::len),
+        }
+    }
+
     fn is(&self, user: &UserInfo) -> bool {
         match self {
             Subject::Everybody => true,
@@ -328,10 +363,9 @@ impl Subject {
 }
 
 impl Names {
-    fn read(rule: &Value, field: &str, names: &mut usize) -> Names {
-        let all: Vec<SmolStr> =
-            rule.array_at(&[field]).iter().filter_map(Value::as_str).map(SmolStr::new).collect();
-        *names += all.len();
+    fn read(rule: &Value, field: &str, tally: &mut Tally) -> Names {
+        let all = rule.array_at(&[field]).iter().filter_map(Value::as_str);
+        let all: Vec<SmolStr> = all.map(|name| tally.read(name)).collect();
         match all.as_slice() {
             [one] if one == "*" => Names::All,
             _ => Names::Some(all),
@@ -487,5 +521,37 @@ mod tests {
         );
         let flows = default_flows(&[("large", &spec)]);
         assert_eq!(flows.schemas.len(), 2, "exempt and probes come before it");
+    }
+
+    #[test]
+    fn long_names_of_many_planes_do_not_stay() {
+        let of = |plane: u64| {
+            let name = format!("{plane}-{}", "x".repeat(200_000));
+            let rows = [
+                r#""subjects":[{"kind":"User","user":{"name":"NAME"}}]"#,
+                r#""subjects":[{"kind":"ServiceAccount","serviceAccount":{"namespace":"NAME","name":"*"}}]"#,
+                r#""nonResourceRules":[{"verbs":["get"],"nonResourceURLs":["NAME"]}]"#,
+                r#""resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["pods"],"namespaces":["NAME"]}]"#,
+            ];
+            let rules: Vec<String> =
+                rows.iter().map(|row| format!("{{{}}}", row.replace("NAME", &name))).collect();
+            let spec =
+                r#"{"matchingPrecedence":5,"priorityLevelConfiguration":{"name":"system"},"rules":[RULES]}"#;
+            default_flows(&[("long", &spec.replace("RULES", &rules.join(",")))])
+        };
+        let all = FlowsOfPlanes::default();
+        for plane in 0..100 {
+            let flows = of(plane);
+            let bytes = flows.bytes;
+            assert!(bytes > 800_000, "{bytes}");
+            let mut digest = [0; 32];
+            digest[..8].copy_from_slice(&plane.to_le_bytes());
+            let flows = all.compiled.lock().insert(digest, flows, bytes);
+            let plane = PlaneId(plane);
+            all.keep(plane, flows, all.planes.epoch(plane));
+            assert!(!all.compiled.lock().is_heavy(), "{plane:?}");
+        }
+        assert!((1..60).contains(&all.planes.len()), "{}", all.planes.len());
+        assert!(all.planes.get(PlaneId(99)).is_some(), "who came last stays");
     }
 }

@@ -240,6 +240,27 @@ async fn what_a_policy_makes_is_checked_like_what_a_client_sends() {
 }
 
 #[tokio::test]
+async fn a_policy_cannot_make_what_is_about_to_go() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let rows = [
+        "Object{metadata: Object.metadata{deletionTimestamp: '2026-01-01T00:00:00Z'}}",
+        "Object{metadata: Object.metadata{deletionGracePeriodSeconds: 30}}",
+    ];
+    for (index, expression) in rows.into_iter().enumerate() {
+        let name = format!("p{index}");
+        let policy = changing(&name, ("", "v1", "configmaps"), apply(expression));
+        plane.create(MUTATING, policy).await.unwrap();
+        bind(&plane, &name).await;
+        let made = plane.create("v1/configmaps/default", map(&name, "x")).await.unwrap();
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+            assert_eq!(made.at(&["metadata", field]), None, "{expression}");
+        }
+        plane.delete(&format!("{MUTATING_BINDINGS}/{name}"), json!({})).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn custom_objects_and_parts_are_changed_too() {
     let world = World::new();
     let plane = world.plane("acme", json!({})).await;

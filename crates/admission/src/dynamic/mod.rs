@@ -25,7 +25,7 @@ pub use webhook::{Accepted, Endpoint, Location, ReviewVersion, Webhook, read as 
 
 pub(crate) use conditions::Matched;
 pub(crate) use matching::Surroundings;
-pub(crate) use policy::{AnnotationOutcome, Basis, Change, Judged, judge};
+pub(crate) use policy::{AnnotationOutcome, Basis, CHANGE_BYTES_MAX, Change, Judged, judge};
 pub(crate) use questions::Answers;
 pub(crate) use request::{Inputs, describe};
 pub(crate) use running::{Meter, OUT_OF_BUDGET};

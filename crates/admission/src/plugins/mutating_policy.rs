@@ -9,7 +9,8 @@ use polder_model::{GroupVersionKind, Reason, SmolStr, Status, Value, format_smol
 use super::policies::{Bench, Concern};
 use crate::attributes::{Attributes, Operation, Operations};
 use crate::dynamic::{
-    Binding, BoundPolicy, Change, Inputs, Matched, Meter, MutatingPolicy, OUT_OF_BUDGET, Surroundings,
+    Binding, BoundPolicy, CHANGE_BYTES_MAX, Change, Inputs, Matched, Meter, MutatingPolicy, OUT_OF_BUDGET,
+    Surroundings,
 };
 use crate::notes::Notes;
 use crate::plugin::{Interest, Kind, Plugin, Verdict, done};
@@ -19,6 +20,8 @@ pub(super) struct MutatingAdmissionPolicy;
 
 /// More refusals of one request are not told.
 const ERRORS_MAX: usize = 64;
+/// What an object may grow to: none that is larger can be sent.
+const OBJECT_BYTES_MAX: usize = CHANGE_BYTES_MAX;
 
 impl Plugin for MutatingAdmissionPolicy {
     fn name(&self) -> &'static str {
@@ -87,10 +90,18 @@ impl Workshop<'_> {
             }
         };
         for binding in &bound.bindings {
+            if self.bench.is_spent() {
+                self.fail(bound, binding, OUT_OF_BUDGET);
+                break;
+            }
             match self.bench.params(basis, &concern, binding, &around).await? {
                 Err(why) => self.misconfigured(bound, Some(binding), &why),
                 Ok(params) => {
                     for param in params {
+                        if self.bench.is_spent() {
+                            self.fail(bound, binding, OUT_OF_BUDGET);
+                            break;
+                        }
                         self.invoke(bound, &concern, binding, param.as_ref()).await?;
                     }
                 }
@@ -131,18 +142,35 @@ impl Workshop<'_> {
         if self.notes.rounds.second && !self.notes.rounds.policies.is_wanted(&who) {
             return Ok(());
         }
+        let mut size = Size::of(self.object);
+        // Each conversion is as much work as a change.
+        let steps = if concern.form.kind == *self.bench.request.kind { 1 } else { 3 };
+        self.bench.charge(size.cost()).await;
         let before = (!policy.mutations.is_empty()).then(|| self.object.clone());
         for index in 0..policy.mutations.len() {
             if self.object.is_null() {
                 break;
             }
+            if self.bench.is_spent() {
+                self.fail(bound, binding, OUT_OF_BUDGET);
+                break;
+            }
+            self.bench.charge(size.cost() * steps).await;
             let own = policy.clone();
             let change = move |inputs: &Inputs<'_>, meter: &mut Meter| own.change(index, inputs, meter);
             let change = self.bench.run(Some(&*self.object), &concern.form, param, change).await?;
             match change.unwrap_or_else(|| Err(OUT_OF_BUDGET.into())) {
                 Err(why) => self.fail(bound, binding, &why),
                 Ok(change) => match self.changed(change, &concern.form.kind).await? {
-                    Ok(Some(new)) => *self.object = new,
+                    Ok(Some(new)) => {
+                        let new_size = Size::of(&new);
+                        if new_size.bytes > OBJECT_BYTES_MAX.max(size.bytes) {
+                            let why = format!("the changed object takes more than {OBJECT_BYTES_MAX} bytes");
+                            self.fail(bound, binding, &why);
+                        } else {
+                            (*self.object, size) = (new, new_size);
+                        }
+                    }
                     Ok(None) => {}
                     Err(why) => self.fail(bound, binding, &why),
                 },
@@ -187,7 +215,14 @@ impl Workshop<'_> {
                 }
             }
             Change::Patch(patch) => match apply_json_patch(shown, &patch) {
-                Ok(patched) => patched,
+                Ok(mut patched) => {
+                    // An object stays what it is.
+                    if let Some(members) = patched.as_object_mut() {
+                        members.insert("kind", kind.kind.clone());
+                        members.insert("apiVersion", kind.group_version().to_string());
+                    }
+                    patched
+                }
                 Err(PatchError::TestFailed(_)) => return Ok(Ok(None)),
                 Err(error) => return Ok(Err(format!("JSON Patch: {error}"))),
             },
@@ -240,6 +275,43 @@ impl Workshop<'_> {
             status = status.with_cause("", message.as_str(), "");
         }
         Err(status)
+    }
+}
+
+/// How large a value is.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    /// Never more than it takes as JSON.
+    bytes: usize,
+    values: usize,
+}
+
+impl Size {
+    fn of(value: &Value) -> Size {
+        let mut size = Size::default();
+        size.add(value);
+        size
+    }
+
+    /// About what copying and checking it takes, in the units of expressions.
+    fn cost(self) -> u64 {
+        64 + 2 * self.values as u64 + self.bytes as u64 / 16
+    }
+
+    fn add(&mut self, value: &Value) {
+        self.values += 1;
+        self.bytes += 1;
+        match value {
+            Value::String(text) => self.bytes += text.len(),
+            Value::Array(items) => items.iter().for_each(|item| self.add(item)),
+            Value::Object(object) => {
+                for (key, value) in object.iter() {
+                    self.bytes += key.len();
+                    self.add(value);
+                }
+            }
+            _ => {}
+        }
     }
 }
 

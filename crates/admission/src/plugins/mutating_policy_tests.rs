@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use polder_model::json;
+use polder_model::{Value, json};
 
 use super::mutating_policy::MutatingAdmissionPolicy;
 use super::webhooks::MutatingAdmissionWebhook;
 use crate::Chain;
-use crate::attributes::Operation;
-use crate::dynamic::{Binding, MutatingPolicy, Rulebook, Webhook};
-use crate::fake::{Fake, Request, now, parse};
+use crate::attributes::{Attributes, Operation};
+use crate::dynamic::{Binding, MutatingPolicy, OUT_OF_BUDGET, Rulebook, Webhook};
+use crate::fake::{Fake, Request, parse, turns};
+use crate::notes::Notes;
 use crate::plugin::{Kind, Place};
 
 const RULES: &str = r#""matchConstraints":{"resourceRules":[{"operations":["*"],"apiGroups":["*"],"apiVersions":["*"],"resources":["*"]}]}"#;
@@ -38,16 +39,32 @@ fn world(policies: &[Row<'_>]) -> Fake {
 }
 
 fn admitted(world: &Fake, object: &str) -> Result<String, String> {
+    let mut object = changed(world, object)?;
+    for field in ["kind", "apiVersion"] {
+        object.remove_at(&[field]);
+    }
+    Ok(object.to_string())
+}
+
+fn changed(world: &Fake, object: &str) -> Result<Value, String> {
+    asked(world, object).0
+}
+
+/// What becomes of an object, and how often others had their turn meanwhile.
+fn asked(world: &Fake, object: &str) -> (Result<Value, String>, usize) {
     let places = [Place::On(&MutatingAdmissionPolicy), Place::On(&MutatingAdmissionWebhook)];
     let chain = Chain::new(&places, Kind { group: "apps", resource: "deployments", namespaced: true });
     let mut object = parse(object);
     let plugin = &MutatingAdmissionPolicy;
     let request = Request { plugin, world, path: "deployments.apps", operation: Operation::Create };
-    request.through(&mut object, |request, object, notes| now(chain.admit(request, object, world, notes)))?;
-    for field in ["kind", "apiVersion"] {
-        object.remove_at(&[field]);
-    }
-    Ok(object.to_string())
+    let mut count = 0;
+    let run = |request: &Attributes<'_>, object: &mut Value, notes: &mut Notes| {
+        let (outcome, turns) = turns(chain.admit(request, object, world, notes));
+        count = turns;
+        outcome
+    };
+    let outcome = request.through(&mut object, run);
+    (outcome.map(|_| object), count)
 }
 
 #[track_caller]
@@ -64,7 +81,7 @@ fn mutations(all: &[(&str, &str)]) -> String {
         _ => json!({"patchType": "JSONPatch", "jsonPatch": {"expression": (*expression)}}),
     };
     let all: Vec<_> = all.iter().map(one).collect();
-    format!(r#""mutations":{}"#, polder_model::Value::Array(all))
+    format!(r#""mutations":{}"#, Value::Array(all))
 }
 
 fn denied(why: &str) -> String {
@@ -100,6 +117,22 @@ fn a_test_that_fails_changes_nothing() {
     )]);
     check(&[("p", &spec, "")], r#"{"b":1}"#, Ok(r#"{"b":1}"#));
     check(&[("p", &spec, "")], r#"{"b":2}"#, Ok(r#"{"a":1,"b":2}"#));
+}
+
+#[test]
+fn objects_stay_what_they_are() {
+    for (kind, expression) in [
+        ("apply", "Object{kind: 'Other', apiVersion: 'v2'}"),
+        (
+            "patch",
+            "[JSONPatch{op: 'add', path: '/kind', value: 'Other'}, JSONPatch{op: 'add', path: '/apiVersion', value: 'v2'}]",
+        ),
+        ("patch", "[JSONPatch{op: 'remove', path: '/kind'}, JSONPatch{op: 'remove', path: '/apiVersion'}]"),
+    ] {
+        let world = world(&[("p", &mutations(&[(kind, expression)]), "")]);
+        let found = changed(&world, r#"{"apiVersion":"apps/v1","kind":"Kind"}"#).unwrap();
+        assert_eq!(found.to_string(), r#"{"apiVersion":"apps/v1","kind":"Kind"}"#, "{expression}");
+    }
 }
 
 #[test]
@@ -219,6 +252,46 @@ fn webhooks_see_what_policies_did_and_are_asked_together() {
     let found = admitted(&world, r#"{"spec":{"replicas":0}}"#).unwrap();
     assert_eq!(found, r#"{"spec":{"replicas":110}}"#);
     assert_eq!(world.calls.lock().len(), 2);
+}
+
+#[test]
+fn objects_do_not_grow_without_end() {
+    let object = format!(r#"{{"big":"{}"}}"#, "x".repeat(1 << 20));
+    let add: Vec<String> = (0..50)
+        .map(|index| format!("[JSONPatch{{op: 'add', path: '/more{index}', value: object.big}}]"))
+        .collect();
+    let copy: Vec<String> = (0..50)
+        .map(|index| format!("[JSONPatch{{op: 'copy', from: '/big', path: '/more{index}'}}]"))
+        .collect();
+    for expressions in [add, copy] {
+        let rows: Vec<(&str, &str)> = expressions.iter().map(|own| ("patch", own.as_str())).collect();
+        let spec = mutations(&rows);
+        check(&[("p", &spec, "")], &object, Err(&denied("the changed object takes more than 3145728 bytes")));
+        // What does not matter is not done either.
+        let spec = format!(r#""failurePolicy":"Ignore",{spec}"#);
+        let found = changed(&world(&[("p", &spec, "")]), &object).unwrap();
+        assert!((2 << 20..3 << 20).contains(&found.to_vec().len()));
+    }
+}
+
+#[test]
+fn very_many_changes_are_refused() {
+    let many = |count: usize| mutations(&vec![("apply", "Object{}"); count]);
+    let with_params = format!(r#""paramKind":{{"apiVersion":"v1","kind":"ConfigMap"}},{}"#, many(250));
+    let twice = r#""paramRef":{"selector":{},"parameterNotFoundAction":"Deny"}"#;
+    let large = format!(r#"{{"big":"{}"}}"#, "x".repeat(2 << 20));
+    let outcome = |policies: &[Row<'_>], object: &str| {
+        let (found, turns) = asked(&world(policies), object);
+        (found.map(drop), turns > 100)
+    };
+    let refused = || (Err(denied(OUT_OF_BUDGET)), true);
+    assert_eq!(outcome(&[("p", &many(400), "")], &large), refused());
+    assert_eq!(outcome(&[("p", &with_params, twice)], &large), refused());
+    assert_eq!(outcome(&[("a", &many(200), ""), ("p", &many(200), "")], &large), refused());
+    assert_eq!(outcome(&[("p", &many(200), "")], &large), (Ok(()), true), "others had their turn");
+    assert_eq!(outcome(&[("p", &many(400), "")], "{}"), (Ok(()), false));
+    let ignored = format!(r#""failurePolicy":"Ignore",{}"#, many(400));
+    assert_eq!(outcome(&[("p", &ignored, "")], &large), (Ok(()), true));
 }
 
 #[test]

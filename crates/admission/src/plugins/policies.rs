@@ -2,7 +2,9 @@
 //! their expressions until nothing they ask the authorizer is new.
 
 use std::borrow::Cow;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use parking_lot::Mutex;
 use polder_model::{GroupResource, GroupVersionKind, Status, Value};
@@ -30,6 +32,8 @@ pub(super) struct Bench<'a> {
     pub(super) namespace: Option<&'a Value>,
     answers: Arc<Answers>,
     spent: u64,
+    /// Of that, what was spent when others last had their turn.
+    spent_before: u64,
 }
 
 /// A policy that a request concerns.
@@ -49,7 +53,7 @@ impl<'a> Bench<'a> {
         world: &'a dyn World,
         namespace: Option<&'a Value>,
     ) -> Bench<'a> {
-        Bench { request, world, namespace, answers: Arc::default(), spent: 0 }
+        Bench { request, world, namespace, answers: Arc::default(), spent: 0, spent_before: 0 }
     }
 
     /// Whether a policy is about the request.
@@ -153,6 +157,29 @@ impl<'a> Bench<'a> {
         Ok(Ok(found.into_iter().map(typed).collect()))
     }
 
+    /// Nothing more is run for this request.
+    pub(super) fn is_spent(&self) -> bool {
+        self.spent > REQUEST_COST_MAX
+    }
+
+    /// Counts work that no expression does. Others have their turn when it has become much, and time may run out.
+    pub(super) async fn charge(&mut self, cost: u64) {
+        self.spent = self.spent.saturating_add(cost);
+        if self.spent - self.spent_before <= INLINE_COST_MAX {
+            return;
+        }
+        self.spent_before = self.spent;
+        let mut waited = false;
+        let turn = poll_fn(|context| {
+            if std::mem::replace(&mut waited, true) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        });
+        turn.await;
+    }
+
     /// Runs something until nothing it asks the authorizer is new; `None` when that costs too much.
     pub(super) async fn run<T: Send + 'static>(
         &mut self,
@@ -166,7 +193,7 @@ impl<'a> Bench<'a> {
         let namespace = self.namespace.filter(|_| !is_namespace);
         let described = describe(self.request, form);
         for _ in 0..ROUNDS_MAX {
-            if self.spent > REQUEST_COST_MAX {
+            if self.is_spent() {
                 break;
             }
             let mut meter = Meter::new(INLINE_COST_MAX);

@@ -14,8 +14,8 @@ use polder_model::{FieldError, SmolStr, Value};
 use basis::{TOO_LARGE, frame_only, program_bytes, text};
 
 pub(crate) use basis::Basis;
-pub(crate) use mutation::Change;
 pub use mutation::MutatingPolicy;
+pub(crate) use mutation::{CHANGE_BYTES_MAX, Change};
 pub(crate) use run::{AnnotationOutcome, Judged, judge};
 pub use types::{CheckedKind, kinds_to_check, type_warnings};
 

@@ -11,7 +11,7 @@ use crate::dynamic::request::Inputs;
 use crate::dynamic::running::{Failure, Meter, OUT_OF_BUDGET, Running};
 
 /// What a change may take as JSON: no object is larger.
-const CHANGE_BYTES_MAX: usize = 3 << 20;
+pub(crate) const CHANGE_BYTES_MAX: usize = 3 << 20;
 /// The operations of one JSON patch.
 const OPERATIONS_MAX: usize = polder_machinery::patch::OPERATIONS_MAX;
 
