@@ -24,6 +24,10 @@ pub(crate) enum Mode {
     Sets(&'static str, &'static str),
     /// Only to `v1`.
     OneWay,
+    /// Every object becomes this much heavier.
+    Swells(usize),
+    /// The same, for those who ask about one object only; otherwise there are none.
+    SwellsAlone(usize),
 }
 
 #[derive(Default)]
@@ -79,6 +83,11 @@ impl WebhookClient for Hook {
             }
             Mode::OneWay if desired.ends_with("v1") => {}
             Mode::OneWay => status = "Failed",
+            Mode::SwellsAlone(_) if converted.len() > 1 => converted.clear(),
+            Mode::Swells(len) | Mode::SwellsAlone(len) => {
+                let text = "x".repeat(len);
+                converted.iter_mut().for_each(|object| object.set_at(&["spec", "note"], text.clone()));
+            }
         }
         let review = json!({
             "kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
