@@ -34,6 +34,9 @@ const PIECE_BYTES_MAX: usize = 256 * 1024;
 const PAGE_BYTES: usize = 512 * 1024;
 /// What a plane may store that has no limit of its own: the body of a request.
 const OBJECT_BYTES: u64 = 3 << 20;
+/// What an answer may be longer than its question, and what it may be in any case: what is longer is let go of at once.
+const ANSWER_TIMES_MAX: usize = 8;
+const ANSWER_BYTES_MIN: usize = 256 * 1024;
 /// Longer answers are read where that holds up nobody.
 const INLINE_BYTES_MAX: usize = 256 * 1024;
 
@@ -122,7 +125,7 @@ impl Converter {
         let (version, maker) = (self.version(), self.record_maker(objects, room));
         let converted = match self.ask(version, || self.to_convert(objects), maker).await {
             // Upstream asks about one object at a time: whoever can answer that is good enough.
-            Err(Refusal::Answer(error)) if error.is_about_objects() && objects.len() > 1 => {
+            Err(refusal) if refusal.is_about_objects() && objects.len() > 1 => {
                 let (mut converted, mut made) = (Vec::new(), 0);
                 for object in objects {
                     if made >= room {
@@ -202,7 +205,12 @@ impl Converter {
         let uid = uuid::Uuid::new_v4().to_string();
         let desired = format!("{}/{version}", self.definition.group);
         let body = ask(Question { version: review, uid: &uid, desired: &desired }, &objects);
+        let answer_max = ANSWER_BYTES_MIN + body.len().saturating_mul(ANSWER_TIMES_MAX);
         let answer = call.post(body).await.map_err(failed)?;
+        if answer.len() > answer_max {
+            let why = format!("the answer is longer than {answer_max} bytes");
+            return Err(Refusal::TooLong(failed(why)));
+        }
         if answer.len() <= INLINE_BYTES_MAX {
             let question = Question { version: review, uid: &uid, desired: &desired };
             return Ok(finish(read(question, &objects, &answer)?)?);
@@ -236,7 +244,19 @@ fn check_weight(definition: &ResourceDefinition, len: usize, bytes_max: usize) -
 /// Why there are no objects.
 enum Refusal {
     Answer(ConversionError),
+    TooLong(ConversionError),
     Status(Box<Status>),
+}
+
+impl Refusal {
+    /// Whether there may be objects if fewer are asked for.
+    fn is_about_objects(&self) -> bool {
+        match self {
+            Refusal::Answer(error) => error.is_about_objects(),
+            Refusal::TooLong(_) => true,
+            Refusal::Status(_) => false,
+        }
+    }
 }
 
 impl From<ConversionError> for Refusal {
@@ -254,7 +274,7 @@ impl From<Status> for Refusal {
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Status {
         match refusal {
-            Refusal::Answer(error) => Status::untyped(500, error.to_string()),
+            Refusal::Answer(error) | Refusal::TooLong(error) => Status::untyped(500, error.to_string()),
             Refusal::Status(status) => *status,
         }
     }

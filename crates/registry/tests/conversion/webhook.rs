@@ -28,6 +28,8 @@ pub(crate) enum Mode {
     Swells(usize),
     /// The same, for those who ask about one object only; otherwise there are none.
     SwellsAlone(usize),
+    /// So many spaces follow the answer.
+    Pads(usize),
 }
 
 #[derive(Default)]
@@ -66,7 +68,7 @@ impl WebhookClient for Hook {
         let (mut status, mut message) = ("Success", "");
         let mut uid = review.at(&["request", "uid"]).cloned().unwrap();
         match mode {
-            Mode::Converts => {}
+            Mode::Converts | Mode::Pads(_) => {}
             Mode::Dead => {
                 let why = format!("Post {:?}: nobody is there", call.url);
                 return Box::pin(std::future::ready(Err(why)));
@@ -93,7 +95,11 @@ impl WebhookClient for Hook {
             "kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
             "response": {"uid": uid, "result": {"status": status, "message": message}, "convertedObjects": converted},
         });
-        Box::pin(std::future::ready(Ok(review.to_vec())))
+        let mut body = review.to_vec();
+        if let Mode::Pads(spaces) = mode {
+            body.resize(body.len() + spaces, b' ');
+        }
+        Box::pin(std::future::ready(Ok(body)))
     }
 }
 
