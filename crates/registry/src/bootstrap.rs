@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(
             counts,
             [
-                ("apiservices", 21),
+                ("apiservices", 22),
                 ("clusterrolebindings", 49),
                 ("clusterroles", 68),
                 ("configmaps", 5),

@@ -30,6 +30,13 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// So much is asked about at once: objects, and bytes as they are stored. A single object may be larger.
 const PIECE_LEN_MAX: usize = 256;
 const PIECE_BYTES_MAX: usize = 256 * 1024;
+/// What is converted for one page: it ends with the object that makes it this heavy.
+const PAGE_BYTES: usize = 512 * 1024;
+/// What a plane may store that has no limit of its own: the body of a request.
+const OBJECT_BYTES: u64 = 3 << 20;
+/// What an answer may be longer than its question, and what it may be in any case: what is longer is let go of at once.
+const ANSWER_TIMES_MAX: usize = 8;
+const ANSWER_BYTES_MIN: usize = 256 * 1024;
 /// Longer answers are read where that holds up nobody.
 const INLINE_BYTES_MAX: usize = 256 * 1024;
 
@@ -40,6 +47,8 @@ pub(crate) struct Converter {
     plane: Arc<Plane>,
     definition: Arc<ResourceDefinition>,
     version: usize,
+    /// What a converted object may weigh, if it did not weigh more before.
+    bytes_max: usize,
 }
 
 impl Converter {
@@ -76,12 +85,13 @@ impl Converter {
         self.webhooks.shared.get(key, self.one(stored)).await
     }
 
-    /// The objects of a page, those that need it converted, in their order.
+    /// The first objects of a page, those that need it converted, in their order: all, unless they have become too heavy
+    /// for one page. Of one or more at least one.
     pub(crate) async fn page(
         &self,
         mut objects: Vec<Arc<StoredObject>>,
     ) -> Result<Vec<Arc<StoredObject>>, Status> {
-        let mut at = 0;
+        let (mut at, mut made) = (0, 0);
         while at < objects.len() {
             let (mut places, mut bytes) = (Vec::new(), 0);
             while at < objects.len() && places.len() < PIECE_LEN_MAX && bytes < PIECE_BYTES_MAX {
@@ -95,7 +105,12 @@ impl Converter {
                 continue;
             }
             let piece: Vec<&Arc<StoredObject>> = places.iter().map(|place| &objects[*place]).collect();
-            let converted = self.records(&piece).await?;
+            let converted = self.records(&piece, PAGE_BYTES - made).await?;
+            made += weight(&converted);
+            if made >= PAGE_BYTES {
+                at = places.get(converted.len()).copied().unwrap_or(at);
+                objects.truncate(at);
+            }
             for (place, record) in places.into_iter().zip(converted) {
                 let StoredObject { name, revision, space, .. } = &*objects[place];
                 let (name, revision, space) = (name.clone(), *revision, *space);
@@ -105,14 +120,20 @@ impl Converter {
         Ok(objects)
     }
 
-    async fn records(&self, objects: &[&Arc<StoredObject>]) -> Result<Vec<Record>, Status> {
-        let version = self.version();
-        let converted = match self.ask(version, || self.to_convert(objects), self.record_maker()).await {
+    /// The records of the first objects: of all, or until they weigh as much as there is room for.
+    async fn records(&self, objects: &[&Arc<StoredObject>], room: usize) -> Result<Vec<Record>, Status> {
+        let (version, maker) = (self.version(), self.record_maker(objects, room));
+        let converted = match self.ask(version, || self.to_convert(objects), maker).await {
             // Upstream asks about one object at a time: whoever can answer that is good enough.
-            Err(Refusal::Answer(error)) if error.is_about_objects() && objects.len() > 1 => {
-                let mut converted = Vec::with_capacity(objects.len());
+            Err(refusal) if refusal.is_about_objects() && objects.len() > 1 => {
+                let (mut converted, mut made) = (Vec::new(), 0);
                 for object in objects {
-                    let one = self.ask(version, || self.to_convert(&[object]), self.record_maker()).await?;
+                    if made >= room {
+                        break;
+                    }
+                    let maker = self.record_maker(&[object], room - made);
+                    let one = self.ask(version, || self.to_convert(&[object]), maker).await?;
+                    made += weight(&one);
                     converted.extend(one);
                 }
                 converted
@@ -122,11 +143,26 @@ impl Converter {
         Ok(converted)
     }
 
-    fn record_maker(&self) -> impl FnOnce(Vec<Value>) -> Result<Vec<Record>, Status> + Send + use<> {
+    fn record_maker(
+        &self,
+        objects: &[&Arc<StoredObject>],
+        room: usize,
+    ) -> impl FnOnce(Vec<Value>) -> Result<Vec<Record>, Status> + Send + use<> {
         let (definition, version) = (self.definition.clone(), self.version);
+        let bytes_max = objects.iter().map(|object| object.record.len()).fold(self.bytes_max, usize::max);
         move |values| {
             let version = &definition.versions[version].name;
-            values.into_iter().map(|value| definition.converted_record(version, value)).collect()
+            let (mut records, mut made) = (Vec::new(), 0);
+            for value in values {
+                if made >= room {
+                    break;
+                }
+                let record = definition.converted_record(version, value)?;
+                check_weight(&definition, record.len(), bytes_max)?;
+                made += record.len();
+                records.push(record);
+            }
+            Ok(records)
         }
     }
 
@@ -141,9 +177,11 @@ impl Converter {
     /// One object, in any version, as any other version has it.
     pub(crate) async fn value(&self, object: Value, version: &str) -> Result<Value, Status> {
         let (definition, to) = (self.definition.clone(), version.to_owned());
+        let bytes_max = self.bytes_max.max(object.to_vec().len());
         let narrow = move |mut converted: Vec<Value>| {
             let mut object = converted.pop().unwrap_or_default();
             definition.narrow_converted(&to, &mut object)?;
+            check_weight(&definition, object.to_vec().len(), bytes_max)?;
             Ok(object)
         };
         Ok(self.ask(version, || Ok(vec![object]), narrow).await?)
@@ -167,7 +205,12 @@ impl Converter {
         let uid = uuid::Uuid::new_v4().to_string();
         let desired = format!("{}/{version}", self.definition.group);
         let body = ask(Question { version: review, uid: &uid, desired: &desired }, &objects);
+        let answer_max = ANSWER_BYTES_MIN + body.len().saturating_mul(ANSWER_TIMES_MAX);
         let answer = call.post(body).await.map_err(failed)?;
+        if answer.len() > answer_max {
+            let why = format!("the answer is longer than {answer_max} bytes");
+            return Err(Refusal::TooLong(failed(why)));
+        }
         if answer.len() <= INLINE_BYTES_MAX {
             let question = Question { version: review, uid: &uid, desired: &desired };
             return Ok(finish(read(question, &objects, &answer)?)?);
@@ -183,10 +226,37 @@ impl Converter {
     }
 }
 
+fn weight(records: &[Record]) -> usize {
+    records.iter().map(Record::len).sum()
+}
+
+fn check_weight(definition: &ResourceDefinition, len: usize, bytes_max: usize) -> Result<(), Status> {
+    if len <= bytes_max {
+        return Ok(());
+    }
+    let (group, kind) = (&definition.group, &definition.kind);
+    let text = format!(
+        "conversion webhook for {kind}.{group} returned an object that is too large: {len} bytes, at most {bytes_max} are taken"
+    );
+    Err(Status::untyped(500, text))
+}
+
 /// Why there are no objects.
 enum Refusal {
     Answer(ConversionError),
+    TooLong(ConversionError),
     Status(Box<Status>),
+}
+
+impl Refusal {
+    /// Whether there may be objects if fewer are asked for.
+    fn is_about_objects(&self) -> bool {
+        match self {
+            Refusal::Answer(error) => error.is_about_objects(),
+            Refusal::TooLong(_) => true,
+            Refusal::Status(_) => false,
+        }
+    }
 }
 
 impl From<ConversionError> for Refusal {
@@ -204,7 +274,7 @@ impl From<Status> for Refusal {
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Status {
         match refusal {
-            Refusal::Answer(error) => Status::untyped(500, error.to_string()),
+            Refusal::Answer(error) | Refusal::TooLong(error) => Status::untyped(500, error.to_string()),
             Refusal::Status(status) => *status,
         }
     }
@@ -225,7 +295,17 @@ impl Registry {
             plane: context.plane.clone(),
             definition: target.definition.clone(),
             version: target.version,
+            bytes_max: self.converted_bytes_max(context),
         }
+    }
+
+    /// Twice what may be stored: whatever fits in one version fits in the others, if they say the same.
+    fn converted_bytes_max(&self, context: &RequestContext) -> usize {
+        let limit = match self.object_limit(context) {
+            0 => OBJECT_BYTES,
+            limit => limit.min(OBJECT_BYTES),
+        };
+        usize::try_from(2 * limit).unwrap_or(usize::MAX)
     }
 
     /// A stored object in the version of the request.

@@ -214,15 +214,24 @@ impl Source {
         let query = ListQuery { limit, bytes_max, filter, remaining, ..self.query.clone() };
         let mut page = self.store.list(&self.plane, query).await?;
         let mut objects = std::mem::take(&mut page.objects);
-        let last = objects.last().map(|last| last.name.clone());
+        let mut last = objects.last().map(|last| last.name.clone());
         let shared = objects.iter().all(|object| Arc::strong_count(object) > 1);
         if looked_at.load(Ordering::Relaxed) > LOOKED_AT_BYTES_MAX {
             let matches = self.matcher();
             objects.retain(|object| matches(object));
         }
         if let Some(converter) = &self.converter {
+            let len = objects.len();
             let converted = converter.page(objects).await;
             objects = converted.map_err(|status| ListingError::Status(Box::new(status)))?;
+            let cut = len - objects.len();
+            if cut > 0 {
+                // What is not converted yet is read again.
+                last = objects.last().map(|last| last.name.clone());
+                page.more = true;
+                let counts = remaining != Remaining::NotAsked && self.selects_all();
+                page.remaining = counts.then(|| page.remaining.unwrap_or(0) + cut as u64);
+            }
             objects.retain(|object| self.selection.matches(object));
         }
         // From here on nothing waits: whoever was cancelled before begins where it was.

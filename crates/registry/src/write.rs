@@ -787,16 +787,21 @@ impl Registry {
         self.to_client(context, target, &StoredObject { name, revision, space, record: record.clone() })
     }
 
+    /// What one object of the plane may weigh; 0 stands for anything.
+    pub(crate) fn object_limit(&self, context: &RequestContext) -> u64 {
+        match context.plane.limits.object_bytes {
+            0 => self.options.default_limits.object_bytes,
+            own => own,
+        }
+    }
+
     pub(crate) fn check_size(
         &self,
         context: &RequestContext,
         target: &Target,
         record: &Record,
     ) -> Result<(), Status> {
-        let limit = match context.plane.limits.object_bytes {
-            0 => self.options.default_limits.object_bytes,
-            own => own,
-        };
+        let limit = self.object_limit(context);
         if limit > 0 && record.len() as u64 > limit {
             return Err(Status::too_large(format!(
                 "{} {:?} is too large: {} bytes, and plane {} has a limit of {limit} bytes an object",

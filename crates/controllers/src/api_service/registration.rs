@@ -5,6 +5,7 @@
 //! lag behind that.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use polder_client::resource::{API_SERVICES, CRDS};
 use polder_client::{
@@ -78,7 +79,15 @@ async fn is_served(plane: &InPlane, group: &str, version: &str, changed: &str) -
             return Ok(true);
         }
     }
-    Ok(false)
+    if !changed.is_empty() {
+        return Ok(false);
+    }
+    // What a plane serves is noted after a CRD is stored: one that is not noted yet must not lose what it was just given.
+    let all = plane.list(&CRDS, "").await?;
+    let serves = |crd: &Arc<Value>| {
+        crd.str_at(&["spec", "group"]) == Some(group) && served_versions(crd).any(|own| own == version)
+    };
+    Ok(all.iter().any(serves))
 }
 
 impl Controller for Registration {

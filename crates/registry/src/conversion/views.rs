@@ -12,11 +12,14 @@ use crate::registry::Registry;
 const ROUNDS_MAX: usize = 16;
 /// Versions of an object that are looked at for one write, before and after it.
 const VIEWS_MAX: usize = 32;
+/// What they may weigh together, in converted objects as heavy as they may be.
+const OBJECTS_MAX: usize = 8;
 
 #[derive(Default)]
 pub(crate) struct Views {
     asks: bool,
     known: Vec<(Value, SmolStr, Value)>,
+    known_bytes: usize,
     open: Mutex<Vec<(Value, SmolStr)>>,
 }
 
@@ -42,6 +45,22 @@ impl Views {
         }
         None
     }
+
+    /// Takes note of an object as a version has it.
+    fn keep(
+        &mut self,
+        object: Value,
+        version: SmolStr,
+        view: Value,
+        object_bytes_max: usize,
+    ) -> Result<(), Status> {
+        self.known_bytes += object.to_vec().len() + view.to_vec().len();
+        if self.known_bytes > OBJECTS_MAX.saturating_mul(object_bytes_max) {
+            return Err(Status::untyped(500, "the versions that have owners are too large"));
+        }
+        self.known.push((object, version, view));
+        Ok(())
+    }
 }
 
 impl Registry {
@@ -65,9 +84,35 @@ impl Registry {
                     return Err(Status::untyped(500, "too many versions have owners"));
                 }
                 let view = self.convert(context, target, object.clone(), &version).await?;
-                views.known.push((object, version, view));
+                views.keep(object, version, view, self.converted_bytes_max(context))?;
             }
         }
         Err(Status::untyped(500, "too many versions have owners"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polder_model::json;
+
+    use super::*;
+
+    /// How many views of a weight are kept, where an object may weigh so much.
+    fn check(view_len: usize, object_bytes_max: usize, expected: usize) {
+        let mut views = Views::default();
+        let kept = (0..VIEWS_MAX).take_while(|_| {
+            let view = json!({"metadata": {}, "spec": ("x".repeat(view_len))});
+            views.keep(json!({"metadata": {}}), "v2".into(), view, object_bytes_max).is_ok()
+        });
+        assert_eq!(kept.count(), expected, "{view_len} of {object_bytes_max}");
+    }
+
+    #[test]
+    fn views_are_bounded_together() {
+        check(100, 200_000, VIEWS_MAX);
+        check(40_000, 200_000, VIEWS_MAX);
+        check(199_000, 200_000, OBJECTS_MAX);
+        check(8 << 20, 3 << 20, 2);
+        check(8 << 20, 200_000, 0);
     }
 }

@@ -395,6 +395,111 @@ async fn answers_that_are_none() {
     assert_eq!(plane.list(V2, &[]).await.unwrap().0, ["default/a", "default/b"]);
 }
 
+/// Whatever a webhook makes of objects: none of them is much heavier than one may be stored.
+#[tokio::test]
+async fn objects_do_not_become_too_heavy() {
+    let (world, hook) = world();
+    let plane = world.plane("acme", json!({})).await;
+    plane.create(CRDS, crd("v1")).await.unwrap();
+    for name in ["a", "b"] {
+        plane.create(V1, old(name, "h:1")).await.unwrap();
+    }
+    let path = format!("{V2}/a");
+    for (mode, refused) in [
+        (Mode::Swells(90_000), false),
+        (Mode::Swells(150_000), false),
+        (Mode::Swells(200_000), true),
+        (Mode::SwellsAlone(150_000), false),
+        (Mode::SwellsAlone(200_000), true),
+    ] {
+        hook.set(mode);
+        let port = json!({"spec": {"port": "7"}});
+        for (what, outcome) in [
+            ("get", plane.get(&path).await.map(drop)),
+            ("list", plane.list(V2, &[]).await.map(drop)),
+            ("create", plane.create_with(V2, new("c", "h", "1"), &[("dryRun", "All")]).await.map(drop)),
+            ("patch", plane.patch(&path, PatchKind::Merge, port).await.map(drop)),
+        ] {
+            let text = match outcome {
+                Ok(()) => String::new(),
+                Err(status) => code::<()>(Err(status)).1,
+            };
+            // What is stored has a limit of its own.
+            let writes = ["create", "patch"].contains(&what) && text.contains("has a limit of 100000 bytes");
+            assert_eq!(
+                text.contains("Host.example.com returned an object that is too large"),
+                refused,
+                "{mode:?}: {what}: {text}"
+            );
+            assert!(refused || writes || text.is_empty(), "{mode:?}: {what}: {text}");
+        }
+    }
+}
+
+/// Answers wait to be read: those that are much longer than what was asked do not.
+#[tokio::test]
+async fn answers_are_as_long_as_questions() {
+    let (world, hook) = world();
+    let plane = world.plane("acme", json!({})).await;
+    plane.create(CRDS, crd("v1")).await.unwrap();
+    plane.create(V1, old("small", "h:1")).await.unwrap();
+    plane.create(V1, old("large", &format!("{}:1", "h".repeat(90_000)))).await.unwrap();
+    for (name, spaces, refused) in [
+        ("small", 1_000, false),
+        ("small", 250_000, false),
+        ("small", 300_000, true),
+        ("small", 8_000_000, true),
+        ("large", 600_000, false),
+        ("large", 1_100_000, true),
+    ] {
+        hook.set(Mode::Pads(spaces));
+        let outcome = plane.get(&format!("{V2}/{name}")).await;
+        let text = outcome.map_or_else(|status| code::<()>(Err(status)).1, |_| String::new());
+        assert_eq!(text.contains("failed: the answer is longer than "), refused, "{name} {spaces}: {text}");
+        assert!(refused || text.is_empty(), "{name} {spaces}: {text}");
+    }
+}
+
+/// However heavy objects become, a page of them does not, and none is lost.
+#[tokio::test]
+async fn pages_do_not_become_too_heavy() {
+    let (world, hook) = world();
+    let plane = world.plane("acme", json!({})).await;
+    plane.create(CRDS, crd("v1")).await.unwrap();
+    let names: Vec<String> = (0..150).map(|number| format!("n{number:03}")).collect();
+    for name in &names {
+        plane.create(V1, old(name, "h:1")).await.unwrap();
+    }
+    let target = plane.target(V2).await;
+    for (mode, query, len, remaining) in [
+        (Mode::Converts, &[][..], 150, None),
+        (Mode::Swells(5_000), &[][..], 150, None),
+        (Mode::Swells(90_000), &[][..], 150, None),
+        (Mode::SwellsAlone(90_000), &[][..], 150, None),
+        (Mode::Swells(5_000), &[("limit", "120")][..], 120, Some(30)),
+        (Mode::SwellsAlone(90_000), &[("limit", "145")][..], 145, Some(5)),
+        (Mode::SwellsAlone(90_000), &[("limit", "150")][..], 150, None),
+        (Mode::SwellsAlone(90_000), &[("limit", "100"), ("labelSelector", "version=v2")][..], 100, None),
+    ] {
+        hook.set(mode);
+        let options = ListOptions::from_query(&pairs(query), &target).unwrap();
+        let mut listing = world.registry.listing(&plane.context(), &target, &options).await.unwrap();
+        let (mut seen, mut heaviest) = (Vec::new(), 0);
+        loop {
+            let page = listing.objects.page().await.unwrap();
+            if page.is_empty() {
+                break;
+            }
+            heaviest = heaviest.max(page.iter().map(|object| object.record.len()).sum::<usize>());
+            seen.extend(page.iter().map(|object| object.name.name.to_string()));
+        }
+        assert_eq!(seen, names[..len], "{mode:?} {query:?}");
+        assert_eq!(listing.continue_token.is_some(), len < names.len(), "{mode:?} {query:?}");
+        assert_eq!(listing.remaining, remaining, "{mode:?} {query:?}");
+        assert!(heaviest < 512 * 1024 + 200_000, "{mode:?} {query:?}: a page of {heaviest} bytes");
+    }
+}
+
 /// A write whose answer cannot be made does not happen.
 #[tokio::test]
 async fn what_cannot_be_shown_is_not_done() {

@@ -24,6 +24,12 @@ pub(crate) enum Mode {
     Sets(&'static str, &'static str),
     /// Only to `v1`.
     OneWay,
+    /// Every object becomes this much heavier.
+    Swells(usize),
+    /// The same, for those who ask about one object only; otherwise there are none.
+    SwellsAlone(usize),
+    /// So many spaces follow the answer.
+    Pads(usize),
 }
 
 #[derive(Default)]
@@ -62,7 +68,7 @@ impl WebhookClient for Hook {
         let (mut status, mut message) = ("Success", "");
         let mut uid = review.at(&["request", "uid"]).cloned().unwrap();
         match mode {
-            Mode::Converts => {}
+            Mode::Converts | Mode::Pads(_) => {}
             Mode::Dead => {
                 let why = format!("Post {:?}: nobody is there", call.url);
                 return Box::pin(std::future::ready(Err(why)));
@@ -79,12 +85,21 @@ impl WebhookClient for Hook {
             }
             Mode::OneWay if desired.ends_with("v1") => {}
             Mode::OneWay => status = "Failed",
+            Mode::SwellsAlone(_) if converted.len() > 1 => converted.clear(),
+            Mode::Swells(len) | Mode::SwellsAlone(len) => {
+                let text = "x".repeat(len);
+                converted.iter_mut().for_each(|object| object.set_at(&["spec", "note"], text.clone()));
+            }
         }
         let review = json!({
             "kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
             "response": {"uid": uid, "result": {"status": status, "message": message}, "convertedObjects": converted},
         });
-        Box::pin(std::future::ready(Ok(review.to_vec())))
+        let mut body = review.to_vec();
+        if let Mode::Pads(spaces) = mode {
+            body.resize(body.len() + spaces, b' ');
+        }
+        Box::pin(std::future::ready(Ok(body)))
     }
 }
 
