@@ -11,6 +11,7 @@ mod objects;
 mod planes;
 mod protobuf;
 mod rollout;
+mod rollouts;
 mod rules;
 mod watches;
 
@@ -55,6 +56,7 @@ pub(crate) async fn run(mut bench: Bench) -> anyhow::Result<Report> {
     let api = [
         objects::CASES,
         apply::CASES,
+        rollouts::CASES,
         rules::CASES,
         lists::CASES,
         protobuf::CASES,
@@ -82,6 +84,7 @@ pub(crate) async fn run(mut bench: Bench) -> anyhow::Result<Report> {
         }
         objects::run(&mut bench, &subjects).await.context("objects")?;
         apply::run(&mut bench, &subjects).await.context("apply")?;
+        rollouts::run(&mut bench, &subjects[0], peer.as_ref()).await.context("rollouts")?;
         rules::run(&mut bench, &subjects).await.context("rules")?;
         lists::run(&mut bench, &subjects).await.context("lists")?;
         protobuf::run(&mut bench, &subjects).await.context("protobuf")?;
