@@ -375,6 +375,40 @@ async fn watches_tell_their_version() {
 }
 
 /// What cannot be converted fails, in the words of upstream, and nothing else does.
+/// What has happened meanwhile is one question.
+#[tokio::test]
+async fn a_watch_that_is_behind_asks_about_many_changes_at_once() {
+    let (world, hook) = world();
+    let plane = world.plane("acme", json!({})).await;
+    plane.create(CRDS, crd("v1")).await.unwrap();
+    let mut all = watch(&plane, V2, &[("resourceVersion", "0")]).await;
+    let mut some = watch(&plane, V2, &[("fieldSelector", "spec.host=k"), ("resourceVersion", "0")]).await;
+    for index in 0..20 {
+        plane.create(V1, old(&format!("h{index}"), "h:1")).await.unwrap();
+        plane.create(V1, old(&format!("k{index}"), "k:1")).await.unwrap();
+    }
+    hook.reset();
+    for index in 0..20 {
+        assert!(told(&plane, &mut all).await.starts_with(&format!("Added h{index} ")));
+        assert!(told(&plane, &mut all).await.starts_with(&format!("Added k{index} ")));
+    }
+    assert!(hook.calls() <= 3 && hook.objects() == 40, "{} about {}", hook.calls(), hook.objects());
+    for index in 0..20 {
+        assert!(told(&plane, &mut some).await.starts_with(&format!("Added k{index} ")));
+    }
+    assert_eq!(hook.objects(), 40, "what one has asked for is there for others");
+    // What fails is told at its turn.
+    for name in ["x", "y"] {
+        plane.create(V1, old(name, "h:1")).await.unwrap();
+    }
+    assert!(told(&plane, &mut all).await.starts_with("Added x "));
+    hook.set(Mode::Dead);
+    plane.create(V1, old("z", "h:1")).await.unwrap();
+    assert!(told(&plane, &mut all).await.starts_with("Added y "));
+    assert!(matches!(all.next().await, Some(WatchItem::Error(_))));
+    assert!(all.next().await.is_none());
+}
+
 #[tokio::test]
 async fn answers_that_are_none() {
     let (world, hook) = world();
