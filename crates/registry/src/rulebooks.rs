@@ -24,6 +24,7 @@ use crate::definition::Target;
 use crate::flows;
 use crate::memo::{Epoch, Memo};
 use crate::registry::Registry;
+use crate::roles;
 use crate::status::read_failed;
 
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -223,6 +224,9 @@ pub(crate) fn committed(registry: &Registry, context: &RequestContext, target: &
     let news = || !there || registry.rulebooks.planes.get(plane).is_none_or(|rules| !rules.quotas);
     if definition.group == GROUP || (is_quota && news()) {
         registry.rulebooks.forget(plane);
+    }
+    if definition.group == roles::GROUP {
+        registry.roles.forget(plane);
     }
     if definition.group == flows::GROUP {
         registry.flows.forget(plane);

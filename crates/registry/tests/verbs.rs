@@ -479,7 +479,7 @@ async fn nobody_but_masters_may_anything() {
     let world = World::new();
     world.plane("acme", json!({})).await;
     let plane = world.registry.store.plane("acme").unwrap();
-    let acme = Plane { world: &world, name: "acme".into() };
+    let acme = Plane::new(&world, "acme");
     let target = acme.target("v1/configmaps/default/a").await;
     let ann = RequestContext::new(plane.clone(), UserInfo::authenticated("ann", []));
     let (refused, text) = code(world.registry.get(&ann, &target, "").await);
