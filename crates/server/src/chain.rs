@@ -76,7 +76,9 @@ pub(crate) async fn serve(
             return Err(stranger(&user, &route, request.method(), &query));
         }
         let plane = plane(&state, &route, &user).await?;
-        connected(&state, &peer, &plane)?;
+        if !user.is_anonymous() {
+            connected(&state, &peer, &plane)?;
+        }
         // Nobody in particular can do nothing in particular, so nothing of a plane's share is spent on it.
         let pass = if user.is_anonymous() { None } else { Some(entered(&state, &plane, &route)?) };
         if pass.is_some() {
