@@ -83,9 +83,9 @@ impl Registry {
         }
         // Whatever else it names is refused as no role.
         let Some(binding) = Binding::read(new) else { return Ok(()) };
-        let (plural, singular, namespace) = match binding.kind {
-            RoleKind::Role => ("roles", "role", target.namespace.clone()),
-            RoleKind::ClusterRole => ("clusterroles", "clusterrole", SmolStr::default()),
+        let (plural, namespace) = match binding.kind {
+            RoleKind::Role => ("roles", target.namespace.clone()),
+            RoleKind::ClusterRole => ("clusterroles", SmolStr::default()),
         };
         let resource = GroupResource::new(GROUP, plural);
         if self.may(context, "bind", &resource, &target.namespace, &binding.role).await? {
@@ -96,7 +96,8 @@ impl Registry {
             self.store.get(&context.plane, id, &ObjectName::new(namespace, binding.role.clone())).await;
         let role = role.map_err(|error| read_failed(&context.plane, error))?;
         let Some(role) = role else {
-            return Err(Status::not_found(&GroupResource::new(GROUP, singular), &binding.role));
+            // Upstream names the resource of the request with the name of the role.
+            return Err(Status::not_found(&target.definition.group_resource(), &binding.role));
         };
         let role = Value::parse_own(role.record.body()).unwrap_or_default();
         self.check_held(context, target, &Role::read(&role).rules).await

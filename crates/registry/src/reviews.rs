@@ -2,7 +2,7 @@
 
 use polder_auth::UserInfo;
 use polder_auth::authz::{Attributes, Decision, Target as AuthTarget};
-use polder_model::{GroupResource, Object, SmolStr, Status, Value, json};
+use polder_model::{GroupKind, GroupResource, Object, SmolStr, Status, Value, json};
 
 use crate::context::RequestContext;
 use crate::definition::Target;
@@ -27,15 +27,7 @@ pub(crate) async fn answer(
             access(registry, context, question, &context.user).await?
         }
         ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews") => {
-            let user = subject(context, question);
-            let namespace = question.str_at(&["spec", "resourceAttributes", "namespace"]).unwrap_or_default();
-            if target.definition.namespaced && namespace != target.namespace {
-                return Err(Status::bad_request(format!(
-                    "spec.resourceAttributes.namespace must match namespace: {namespace} {}",
-                    target.namespace
-                )));
-            }
-            access(registry, context, question, &user).await?
+            access(registry, context, question, &subject(context, question)).await?
         }
         ("authorization.k8s.io", "selfsubjectrulesreviews") => {
             let namespace = question.str_at(&["spec", "namespace"]).unwrap_or_default();
@@ -49,6 +41,18 @@ pub(crate) async fn answer(
     let mut answer = question.clone();
     answer.set_at(&["status"], status);
     Ok(Some(answer))
+}
+
+/// Refuses what is no question.
+pub(crate) fn validate(target: &Target, question: &Value) -> Result<(), Status> {
+    let mut errors = Vec::new();
+    (target.definition.behavior.validate)(question, None, &mut errors);
+    if errors.is_empty() {
+        return Ok(());
+    }
+    // Upstream names no kind here.
+    let kind = GroupKind { group: target.definition.group.clone(), kind: SmolStr::default() };
+    Err(Status::invalid(&kind, "", &errors))
 }
 
 async fn access(
@@ -79,11 +83,7 @@ async fn access(
             text(&["spec", "nonResourceAttributes", "verb"]),
             AuthTarget::Path(text(&["spec", "nonResourceAttributes", "path"])),
         ),
-        _ => {
-            return Err(Status::bad_request(
-                "exactly one of spec.resourceAttributes and spec.nonResourceAttributes must be specified",
-            ));
-        }
+        _ => return Err(Status::internal("a question is about a resource or a path")),
     };
     let attributes = Attributes { user, plane: context.plane.id, verb, target };
     let decision = match registry.authorizer.authorize(&attributes).await {
@@ -132,7 +132,13 @@ async fn rules(registry: &Registry, context: &RequestContext, namespace: &str) -
             of_paths.push(json!({"verbs": (list(&rule.verbs)), "nonResourceURLs": (list(&rule.urls))}));
         }
     }
-    Ok(json!({"resourceRules": of_resources, "nonResourceRules": of_paths, "incomplete": false}))
+    let mut status =
+        json!({"resourceRules": of_resources, "nonResourceRules": of_paths, "incomplete": false});
+    let missing = book.missing(&context.user, namespace);
+    if !missing.is_empty() {
+        status.set_at(&["evaluationError"], missing);
+    }
+    Ok(status)
 }
 
 pub(crate) fn user_value(user: &UserInfo) -> Value {

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use polder_auth::authz::rbac::{Binding, Bound, Index, Role, RoleKind, RoleSet, Rule};
 use polder_auth::authz::{Attributes, Authorizer, Decision, DecisionFuture};
 use polder_auth::{MASTERS, UserInfo};
-use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value};
+use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value, format_smolstr};
 use polder_store::{ListQuery, ObjectName, Plane, ResourceId, Revision, SpaceId, Store, StoredObject};
 use sha2::{Digest as _, Sha256};
 
@@ -36,6 +36,8 @@ const PARTS_BYTES_MAX: usize = 32 << 20;
 /// What one plane may have of each kind. Nobody is allowed anything by the rules of a plane with more, but those who are
 /// allowed everything can still mend it.
 const PLANE_BYTES_MAX: usize = 32 << 20;
+/// Of roles that are not there, so many are named.
+const MISSING_MAX: usize = 16;
 /// More objects are not looked through on a thread that others wait for.
 const QUICK_LEN_MAX: usize = 512;
 
@@ -63,17 +65,31 @@ pub(crate) struct Book {
 
 impl Book {
     fn decide(&self, attributes: &Attributes<'_>) -> Decision {
-        let mut refused = Decision::NO_OPINION;
-        for index in &self.indexes {
-            let decision = index.decide(attributes.user, attributes.verb, &attributes.target);
-            if decision.is_allow() {
-                return decision;
-            }
-            if refused.reason().is_empty() {
-                refused = decision;
+        let Attributes { user, verb, target, .. } = attributes;
+        if let Some(reason) = self.indexes.iter().find_map(|index| index.allows(user, verb, target)) {
+            return Decision::Allow { reason: reason.clone() };
+        }
+        let missing = self.missing(user, target.namespace());
+        match missing.is_empty() {
+            true => Decision::NO_OPINION,
+            false => Decision::NoOpinion { reason: format_smolstr!("RBAC: {missing}") },
+        }
+    }
+
+    /// Roles that somebody is bound to and that are not there, as upstream lists mistakes: each once, in brackets if there
+    /// are several.
+    pub(crate) fn missing(&self, user: &UserInfo, namespace: &str) -> SmolStr {
+        let mut all: Vec<&str> = Vec::new();
+        for text in self.indexes.iter().flat_map(|index| index.missing(user, namespace)) {
+            if !all.contains(&text.as_str()) && all.len() < MISSING_MAX {
+                all.push(text);
             }
         }
-        refused
+        match all[..] {
+            [] => SmolStr::default(),
+            [one] => SmolStr::new(one),
+            ref all => format_smolstr!("[{}]", all.join(", ")),
+        }
     }
 
     /// Whether one of the plane's bindings is about somebody.

@@ -31,6 +31,16 @@ pub enum Target<'a> {
     Path(&'a str),
 }
 
+impl Target<'_> {
+    /// Empty for what is in none.
+    pub fn namespace(&self) -> &str {
+        match self {
+            Target::Resource { namespace, .. } => namespace,
+            Target::Path(_) => "",
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     Allow {
@@ -80,19 +90,24 @@ impl Chain {
             let reason = SmolStr::new_static("the credential belongs to another plane");
             return Ok(Decision::Deny { reason });
         }
-        if attributes.user.in_group(MASTERS) || is_public(attributes) {
+        if attributes.user.in_group(MASTERS) {
             return Ok(Decision::ALLOW);
         }
+        let is_public = is_public(attributes);
         let mut reasons = SmolStr::default();
         for authorizer in &self.authorizers {
-            match authorizer.authorize(attributes).await? {
-                Decision::NoOpinion { reason } if reasons.is_empty() => reasons = reason,
-                Decision::NoOpinion { reason } if reason.is_empty() => {}
-                Decision::NoOpinion { reason } => reasons = format_smolstr!("{reasons}\n{reason}"),
-                decided => return Ok(decided),
+            match authorizer.authorize(attributes).await {
+                Err(_) if is_public => {}
+                Err(status) => return Err(status),
+                Ok(decision) => match decision {
+                    Decision::NoOpinion { reason } if reasons.is_empty() => reasons = reason,
+                    Decision::NoOpinion { reason } if reason.is_empty() => {}
+                    Decision::NoOpinion { reason } => reasons = format_smolstr!("{reasons}\n{reason}"),
+                    decided => return Ok(decided),
+                },
             }
         }
-        Ok(Decision::NoOpinion { reason: reasons })
+        Ok(if is_public { Decision::ALLOW } else { Decision::NoOpinion { reason: reasons } })
     }
 }
 

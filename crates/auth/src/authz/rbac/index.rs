@@ -8,7 +8,7 @@ use polder_model::{SmolStr, Value, format_smolstr};
 use super::rule::{Role, Rule};
 use super::set::RoleSet;
 use crate::UserInfo;
-use crate::authz::{Decision, Target};
+use crate::authz::Target;
 
 /// Whoever proved a name, and whoever did not: to be one of them says nothing about who somebody is.
 const ANYBODY: [&str; 2] = ["system:authenticated", "system:unauthenticated"];
@@ -138,28 +138,32 @@ impl Index {
     }
 
     /// Everything somebody has in the places a request is about.
-    fn held<'a>(&'a self, user: &'a UserInfo, namespace: &'a str) -> impl Iterator<Item = &'a Held> {
+    fn held<'a, 'b>(
+        &'a self,
+        user: &'b UserInfo,
+        namespace: &'b str,
+    ) -> impl Iterator<Item = &'a Held> + use<'a, 'b> {
         let own = self.users.get(&user.name).into_iter();
         let by_group = user.groups.iter().filter_map(|group| self.groups.get(group));
         own.chain(by_group).flat_map(move |places| places.at(namespace))
     }
 
-    /// Whether somebody may do something. The namespace is empty for what is in none.
-    pub fn decide(&self, user: &UserInfo, verb: &str, target: &Target<'_>) -> Decision {
-        let namespace = match target {
-            Target::Resource { namespace, .. } => namespace,
-            Target::Path(_) => "",
-        };
-        for held in self.held(user, namespace) {
-            if let Some(role) = held.set.allows(verb, target) {
-                return Decision::Allow { reason: held.reasons[role].clone() };
-            }
-        }
-        let missing = self.held(user, namespace).flat_map(|held| &held.missing);
-        Decision::NoOpinion { reason: complaint(missing) }
+    /// Why somebody may do something, if they may.
+    pub fn allows(&self, user: &UserInfo, verb: &str, target: &Target<'_>) -> Option<&SmolStr> {
+        self.held(user, target.namespace())
+            .find_map(|held| held.set.allows(verb, target).map(|role| &held.reasons[role]))
     }
 
-    /// The rules somebody has in a namespace, and what they would have if it were there.
+    /// What somebody would have in a namespace if it were there.
+    pub fn missing<'a>(
+        &'a self,
+        user: &'a UserInfo,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = &'a SmolStr> {
+        self.held(user, namespace).flat_map(|held| &held.missing)
+    }
+
+    /// The rules somebody has in a namespace.
     pub fn rules<'a>(&'a self, user: &'a UserInfo, namespace: &'a str) -> impl Iterator<Item = &'a Rule> {
         let sets = self.held(user, namespace).map(|held| &held.set);
         sets.flat_map(|set| set.roles()).flat_map(|role| &role.rules)
@@ -244,27 +248,6 @@ fn missing(binding: &Binding) -> SmolStr {
     format_smolstr!("{kind}.rbac.authorization.k8s.io {:?} not found", binding.role)
 }
 
-/// What could not be looked at, as upstream lists mistakes: each once, in brackets if there are several.
-pub(super) fn complaint<'a>(missing: impl Iterator<Item = &'a SmolStr>) -> SmolStr {
-    let mut all: Vec<&str> = Vec::new();
-    for text in missing {
-        if !all.contains(&text.as_str()) {
-            all.push(text);
-        }
-        if all.len() >= COMPLAINTS_MAX {
-            break;
-        }
-    }
-    match all[..] {
-        [] => SmolStr::default(),
-        [one] => format_smolstr!("RBAC: {one}"),
-        ref all => format_smolstr!("RBAC: [{}]", all.join(", ")),
-    }
-}
-
-/// More roles that are not there are not named.
-const COMPLAINTS_MAX: usize = 16;
-
 #[cfg(test)]
 mod tests {
     use super::super::rule::tests::{request, rule};
@@ -303,17 +286,21 @@ mod tests {
 
     fn decide(user: &UserInfo, namespace: &str, asked: &str) -> String {
         let index = index();
-        let decision = request(asked, |verb, target| match target {
-            Target::Resource { resource, version, subresource, name, .. } => {
-                let target = Target::Resource { resource, version, subresource, namespace, name };
-                index.decide(user, verb, &target)
+        request(asked, |verb, target| {
+            let target = match target {
+                Target::Resource { resource, version, subresource, name, .. } => {
+                    Target::Resource { resource, version, subresource, namespace, name }
+                }
+                path @ Target::Path(_) => path,
+            };
+            match index.allows(user, verb, &target) {
+                Some(reason) => reason.to_string(),
+                None => {
+                    let missing: Vec<&str> = index.missing(user, namespace).map(SmolStr::as_str).collect();
+                    format!("no: {}", missing.join(", "))
+                }
             }
-            path @ Target::Path(_) => index.decide(user, verb, &path),
-        });
-        match decision {
-            Decision::Allow { reason } | Decision::Deny { reason } => reason.to_string(),
-            Decision::NoOpinion { reason } => format!("no: {reason}"),
-        }
+        })
     }
 
     #[test]
@@ -345,12 +332,12 @@ mod tests {
                 r#"RBAC: allowed by RoleBinding "of-other/b" of Role "r" to ServiceAccount "bot/a""#,
             ),
             (&bot, "", "patch '' pods", "no: "),
-            (&bob, "", "patch '' pods", r#"no: RBAC: clusterrole.rbac.authorization.k8s.io "r" not found"#),
+            (&bob, "", "patch '' pods", r#"no: clusterrole.rbac.authorization.k8s.io "r" not found"#),
             (
                 &bob,
                 "a",
                 "patch '' pods",
-                r#"no: RBAC: [clusterrole.rbac.authorization.k8s.io "r" not found, role.rbac.authorization.k8s.io "r" not found]"#,
+                r#"no: clusterrole.rbac.authorization.k8s.io "r" not found, role.rbac.authorization.k8s.io "r" not found"#,
             ),
         ];
         for (user, namespace, asked, expected) in rows {
