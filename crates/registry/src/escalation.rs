@@ -132,7 +132,8 @@ impl Registry {
         }
     }
 
-    async fn may(
+    /// Whether the user of a request may do something else, too.
+    pub(crate) async fn may(
         &self,
         context: &RequestContext,
         verb: &str,

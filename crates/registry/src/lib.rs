@@ -35,6 +35,7 @@ mod identity;
 mod memo;
 mod metadata;
 mod ownership;
+mod params;
 mod parsed;
 mod profile;
 mod remains;

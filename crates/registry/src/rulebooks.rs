@@ -295,6 +295,7 @@ impl Registry {
         if definition.group != GROUP || !target.subresource.is_empty() {
             return Ok(());
         }
+        self.check_parameters(context, target, rules, old).await?;
         if matches!(definition.plural.as_str(), MUTATING | VALIDATING) {
             return self.check_webhooks(target, rules, old).await;
         }

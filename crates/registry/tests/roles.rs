@@ -258,3 +258,55 @@ async fn guests_are_known_by_their_bindings() {
     review(&user).await.unwrap();
     assert!(!world.registry.knows(&plane, &UserInfo::authenticated("bob", [])).await.unwrap());
 }
+
+/// Nobody reads through a policy what they may not read.
+#[tokio::test]
+async fn policies_look_where_their_writer_may() {
+    let world = World::new();
+    let acme = world.plane("acme", json!({})).await;
+    let ann = acme.as_user("ann", &[]);
+    let policies = json!({
+        "metadata": {"name": "policies"},
+        "rules": [{"verbs": ["*"], "apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"]}],
+    });
+    acme.create(&path("clusterroles", ""), policies).await.unwrap();
+    acme.create(&path("clusterrolebindings", ""), binding("policies", "ClusterRole", "policies", "ann"))
+        .await
+        .unwrap();
+    let policy = |name: &str| {
+        json!({"metadata": {"name": name}, "spec": {
+            "paramKind": {"apiVersion": "v1", "kind": "Secret"},
+            "matchConstraints": {"resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}]},
+            "validations": [{"expression": "true"}],
+        }})
+    };
+    let bound = |name: &str, namespace: &str| {
+        json!({"metadata": {"name": name}, "spec": {
+            "policyName": "looks", "validationActions": ["Deny"],
+            "paramRef": {"name": "s", "namespace": namespace, "parameterNotFoundAction": "Deny"},
+        }})
+    };
+    let at = "admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    let bindings = "admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+    let refused = text(ann.create(at, policy("looks")).await, 422);
+    assert_eq!(
+        refused,
+        "ValidatingAdmissionPolicy.admissionregistration.k8s.io \"looks\" is invalid: spec.paramKind: Forbidden: user \
+         &{ann  [system:authenticated] map[]} must have \"get\" permission on all objects of the referenced paramKind \
+         (kind=Secret, apiVersion=v1)"
+    );
+    acme.create(at, policy("looks")).await.unwrap();
+    // What others made may be changed where it is not about parameters.
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    ann.patch(&format!("{at}/looks"), PatchKind::Merge, label).await.unwrap();
+    let refused = text(ann.create(bindings, bound("b", "default")).await, 422);
+    assert!(
+        refused.contains("does not have \"get\" permission on the object referenced by paramRef"),
+        "{refused}"
+    );
+    grant(&acme, "default", "reader", &["get"], &["secrets"], "ann").await;
+    ann.create(bindings, bound("b", "default")).await.unwrap();
+    text(ann.create(bindings, bound("c", "kube-system")).await, 422);
+    text(ann.create(at, policy("more")).await, 422);
+}
