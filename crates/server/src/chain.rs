@@ -10,7 +10,7 @@ use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method};
 use hyper::body::Incoming;
 use polder_auth::UserInfo;
-use polder_auth::authn::{Credentials, Unauthenticated};
+use polder_auth::authn::{ClientCertificate, Unauthenticated};
 use polder_auth::authz::{Attributes, Decision, Target, is_public_path, refusal};
 use polder_model::{GroupResource, PlaneId, Reason, Status};
 use polder_registry::status::plane_not_found;
@@ -41,7 +41,7 @@ const LONGEST: Duration = Duration::from_secs(25 * 60 * 60);
 pub(crate) struct Peer {
     /// Who the client's verified certificate says it is, read once: it is the same for every request. `None`
     /// without a certificate.
-    pub(crate) identity: Option<Result<UserInfo, Unauthenticated>>,
+    pub(crate) certificate: Option<Result<ClientCertificate, Unauthenticated>>,
     /// The host name asked for in the TLS handshake.
     pub(crate) server_name: Option<String>,
     /// Among whose work this connection's is counted.
@@ -178,8 +178,10 @@ fn drained(state: &State) -> Result<(), Status> {
 }
 
 async fn authenticated(state: &State, peer: &Peer, headers: &HeaderMap) -> Result<UserInfo, Status> {
-    if let Some(identity) = &peer.identity {
-        return identity.clone().map_err(|_| Status::unauthorized());
+    if let Some(certificate) = &peer.certificate {
+        let now = (state.registry.options.clock)();
+        let user = certificate.as_ref().ok().and_then(|certificate| certificate.user(now).ok());
+        return user.cloned().ok_or_else(Status::unauthorized);
     }
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let bearer = bearer.and_then(|value| {
@@ -194,8 +196,7 @@ async fn authenticated(state: &State, peer: &Peer, headers: &HeaderMap) -> Resul
         let ours = claims.audiences.contains(&claims.issuer);
         return if ours { Ok(user) } else { Err(Status::unauthorized()) };
     }
-    let credentials = Credentials { certificate: None, bearer_token: bearer };
-    state.registry.options.authenticators.authenticate(credentials).map_err(|_| Status::unauthorized())
+    state.registry.options.authenticators.authenticate(bearer).map_err(|_| Status::unauthorized())
 }
 
 /// What somebody who proved nothing is told, before anything is looked up or read.
