@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use polder_auth::authz::rbac::{Binding, Bound, Index, Role, RoleKind, RoleSet, Rule};
@@ -27,8 +28,13 @@ pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Planes whose bindings are kept.
 const PLANES_LEN_MAX: usize = 100_000;
-/// What the indexes of all planes may take.
-const INDEXES_BYTES_MAX: usize = 128 << 20;
+/// What the indexes that planes share may take.
+const INDEXES_BYTES_MAX: usize = 64 << 20;
+/// What the indexes of single planes may take together.
+const BOOKS_BYTES_MAX: usize = 128 << 20;
+/// An index of more bindings is not looked for among those of others: each change of one would leave a whole index behind
+/// that nobody needs any more.
+const SHARED_LEN_MAX: usize = 256;
 /// What the sets of roles may take.
 const SETS_BYTES_MAX: usize = 64 << 20;
 /// What is kept of roles and bindings as they were read.
@@ -61,6 +67,8 @@ enum Part {
 #[derive(Default)]
 pub(crate) struct Book {
     indexes: Vec<Arc<Index>>,
+    /// What those take that no other plane has.
+    bytes: usize,
 }
 
 impl Book {
@@ -109,6 +117,8 @@ impl Book {
 pub(crate) struct Roles {
     store: Arc<Store>,
     planes: Memo<Arc<Book>>,
+    /// What the books of `planes` take beside what they share.
+    bytes: AtomicUsize,
     turns: Turns,
     known: Arc<Known>,
 }
@@ -149,12 +159,24 @@ struct Resources {
 
 impl Roles {
     pub(crate) fn new(store: Arc<Store>) -> Roles {
-        Roles { store, planes: Memo::default(), turns: Turns::default(), known: Arc::default() }
+        Roles {
+            store,
+            planes: Memo::default(),
+            bytes: AtomicUsize::new(0),
+            turns: Turns::default(),
+            known: Arc::default(),
+        }
     }
 
     /// What is known of a plane's bindings may be wrong.
     pub(crate) fn forget(&self, plane: PlaneId) {
-        self.planes.forget(plane);
+        self.lighten(self.planes.forget(plane));
+    }
+
+    /// Books that are not kept any more.
+    fn lighten(&self, gone: impl IntoIterator<Item = Arc<Book>>) {
+        let bytes = gone.into_iter().map(|book| book.bytes).sum();
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     pub(crate) async fn book(&self, plane: &Arc<Plane>) -> Result<Arc<Book>, Status> {
@@ -183,13 +205,30 @@ impl Roles {
     }
 
     fn keep(&self, plane: PlaneId, book: &Arc<Book>, epoch: Epoch) {
-        self.planes.keep(plane, book.clone(), epoch);
+        let (is_kept, before) = self.planes.keep(plane, book.clone(), epoch);
+        if is_kept {
+            self.bytes.fetch_add(book.bytes, Ordering::Relaxed);
+        }
+        self.lighten(before);
         if self.planes.len() > PLANES_LEN_MAX {
-            self.planes.let_go(|_| true);
+            self.lighten(self.planes.let_go(|_| true));
+        }
+        while self.bytes.load(Ordering::Relaxed) > BOOKS_BYTES_MAX {
+            // Planes with nothing of their own weigh nothing: letting go of them would make room for nobody.
+            let gone = self.planes.let_go(|book| book.bytes > 0);
+            if gone.is_empty() {
+                break;
+            }
+            self.lighten(gone);
         }
         let Known { indexes, sets, .. } = &*self.known;
         let is_heavy = || indexes.lock().is_heavy() || sets.lock().is_heavy();
-        while is_heavy() && !self.planes.let_go(|_| true).is_empty() {
+        while is_heavy() {
+            let gone = self.planes.let_go(|_| true);
+            if gone.is_empty() {
+                break;
+            }
+            self.lighten(gone);
             indexes.lock().sweep();
             sets.lock().sweep();
         }
@@ -267,16 +306,31 @@ impl Known {
             let ObjectName { namespace, name } = stored.name.clone();
             bounds.push(Bound { namespace, name, binding: binding.clone(), role });
         }
-        let indexes = layers.into_values().map(|(hash, bounds)| self.index(hash, &bounds));
-        Book { indexes: indexes.collect() }
+        let mut book = Book::default();
+        for (hash, bounds) in layers.into_values() {
+            if bounds.len() <= SHARED_LEN_MAX {
+                book.indexes.push(self.shared_index(hash, &bounds));
+                continue;
+            }
+            let index = self.index(&bounds);
+            book.bytes += index.bytes();
+            book.indexes.push(Arc::new(index));
+        }
+        book
     }
 
-    fn index(&self, hash: Sha256, bounds: &[Bound]) -> Arc<Index> {
+    fn shared_index(&self, hash: Sha256, bounds: &[Bound]) -> Arc<Index> {
         let digest: [u8; 32] = hash.finalize().into();
         if let Some(known) = self.indexes.lock().get(&digest) {
             return known;
         }
-        let index = Index::new(bounds, |roles| {
+        let index = self.index(bounds);
+        let bytes = index.bytes();
+        self.indexes.lock().insert(digest, index, bytes)
+    }
+
+    fn index(&self, bounds: &[Bound]) -> Index {
+        Index::new(bounds, |roles| {
             let digest = RoleSet::digest(&roles);
             if let Some(known) = self.sets.lock().get(&digest) {
                 return known;
@@ -284,9 +338,7 @@ impl Known {
             let set = RoleSet::new(roles);
             let bytes = set.bytes();
             self.sets.lock().insert(digest, set, bytes)
-        });
-        let bytes = index.bytes();
-        self.indexes.lock().insert(digest, index, bytes)
+        })
     }
 
     fn part(
