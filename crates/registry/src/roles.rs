@@ -391,8 +391,9 @@ impl Authorizer for Roles {
                     self.book(&plane).await?
                 }
             };
-            // Elsewhere somebody of no plane is one of everybody only if the plane knows them.
-            let is_guest = attributes.user.home.is_none() && attributes.plane != PlaneId::CORE;
+            // Elsewhere somebody of no plane is one of everybody only if the plane knows them. Nobody is nobody everywhere.
+            let user = attributes.user;
+            let is_guest = user.home.is_none() && !user.is_anonymous() && attributes.plane != PlaneId::CORE;
             if is_guest && !book.knows(attributes.user) {
                 return Ok(Decision::NO_OPINION);
             }

@@ -14,6 +14,7 @@ use polder_auth::authn::{ClientCertificate, Unauthenticated};
 use polder_auth::authz::{Attributes, Decision, Target, is_public_path, refusal};
 use polder_model::{GroupResource, PlaneId, Reason, Status};
 use polder_registry::status::plane_not_found;
+use polder_registry::tokens::{ISSUER_PATH, KEYS_PATH};
 use polder_registry::{Query, RequestContext};
 use polder_store::Plane;
 use tokio::time::Instant;
@@ -72,13 +73,14 @@ pub(crate) async fn serve(
         let route = route?;
         end = patience(&route, &query)?.map(|patience| started + patience);
         let user = authenticated(&state, &peer, request.headers()).await?;
-        if user.is_anonymous() && !is_public_path(&route.path()) {
-            return Err(stranger(&user, &route, request.method(), &query));
-        }
-        let plane = plane(&state, &route, &user).await?;
-        if !user.is_anonymous() {
+        let plane = if user.is_anonymous() {
+            let open = open_to_all(&state, &route, request.method(), &user).await?;
+            open.ok_or_else(|| stranger(&user, &route, request.method(), &query))?
+        } else {
+            let plane = plane(&state, &route, &user).await?;
             connected(&state, &peer, &plane)?;
-        }
+            plane
+        };
         // Nobody in particular can do nothing in particular, so nothing of a plane's share is spent on it.
         let pass = if user.is_anonymous() { None } else { Some(entered(&state, &plane, &route)?) };
         if pass.is_some() {
@@ -223,18 +225,40 @@ fn stranger(user: &UserInfo, route: &Route, method: &Method, query: &Query) -> S
     Status::forbidden(&resource, &own.name, &refusal(&attributes, &Decision::NO_OPINION))
 }
 
+/// The plane whose answer nobody in particular gets: health and version are the server's own, and how tokens of a plane
+/// are verified is told where the plane lets everybody know. Else strangers hear the same about planes that exist and planes
+/// that do not.
+async fn open_to_all(
+    state: &State,
+    route: &Route,
+    method: &Method,
+    user: &UserInfo,
+) -> Result<Option<Arc<Plane>>, Status> {
+    let path = route.path();
+    if is_public_path(&path) {
+        return Ok(state.registry.store.plane_by_id(PlaneId::CORE));
+    }
+    if method != Method::GET || ![ISSUER_PATH, KEYS_PATH].contains(&path.as_str()) {
+        return Ok(None);
+    }
+    let Some(plane) = named_plane(state, route).1 else { return Ok(None) };
+    let attributes = Attributes { user, plane: plane.id, verb: "get", target: Target::Path(&path) };
+    let decision = state.registry.authorizer.authorize(&attributes).await?;
+    Ok(decision.is_allow().then_some(plane))
+}
+
+fn named_plane<'a>(state: &State, route: &'a Route) -> (&'a str, Option<Arc<Plane>>) {
+    let store = &state.registry.store;
+    match &route.plane {
+        None => ("core", store.plane_by_id(PlaneId::CORE)),
+        Some(name) => (name.as_str(), store.plane(name.as_str())),
+    }
+}
+
 /// The plane a request is for. To somebody who belongs to one plane, the others do not exist; to somebody who belongs to
 /// none, those that do not know them.
 async fn plane(state: &State, route: &Route, user: &UserInfo) -> Result<Arc<Plane>, Status> {
-    let store = &state.registry.store;
-    if user.is_anonymous() {
-        // Strangers hear the same about planes that exist and planes that do not.
-        return store.plane_by_id(PlaneId::CORE).ok_or_else(|| plane_not_found("core"));
-    }
-    let (name, found) = match &route.plane {
-        None => ("core", store.plane_by_id(PlaneId::CORE)),
-        Some(name) => (name.as_str(), store.plane(name.as_str())),
-    };
+    let (name, found) = named_plane(state, route);
     let reachable = |plane: &Arc<Plane>| user.home.is_none_or(|home| home == plane.id);
     let plane = found.filter(reachable).ok_or_else(|| plane_not_found(name))?;
     match state.registry.knows(&plane, user).await? {

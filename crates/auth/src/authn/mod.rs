@@ -3,6 +3,7 @@
 
 mod account;
 mod certificate;
+mod recent;
 mod token;
 
 pub use account::{AccountKeyError, AccountTokens, Bound, Claims};
