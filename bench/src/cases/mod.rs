@@ -10,6 +10,7 @@ mod neighbor;
 mod objects;
 mod planes;
 mod protobuf;
+mod rights;
 mod rollout;
 mod rollouts;
 mod rules;
@@ -58,6 +59,7 @@ pub(crate) async fn run(mut bench: Bench) -> anyhow::Result<Report> {
         apply::CASES,
         rollouts::CASES,
         rules::CASES,
+        rights::CASES,
         lists::CASES,
         protobuf::CASES,
         watches::CASES,
@@ -86,6 +88,7 @@ pub(crate) async fn run(mut bench: Bench) -> anyhow::Result<Report> {
         apply::run(&mut bench, &subjects).await.context("apply")?;
         rollouts::run(&mut bench, &subjects[0], peer.as_ref()).await.context("rollouts")?;
         rules::run(&mut bench, &subjects).await.context("rules")?;
+        rights::run(&mut bench, &subjects).await.context("rights")?;
         lists::run(&mut bench, &subjects).await.context("lists")?;
         protobuf::run(&mut bench, &subjects).await.context("protobuf")?;
         watches::run(&mut bench, &subjects).await.context("watches")?;

@@ -62,7 +62,9 @@ impl Registry {
         }
         if crate::reviews::is_question(target) {
             let operation = Operation::Create;
+            metadata::check_namespace(&mut value, target)?;
             self.admit(context, target, operation, &mut value, None, options.into()).await?;
+            crate::reviews::validate(target, &value)?;
             self.judge(context, target, operation, Some(&value), None, options.into()).await?;
             if let Some(answer) = crate::reviews::answer(self, context, target, &value).await? {
                 return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });

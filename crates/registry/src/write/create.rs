@@ -55,6 +55,7 @@ impl Registry {
             custom::prepare(self, context, &target, &mut candidate, None).await?;
             planes::prepare(self, context, &target, &mut candidate);
             self.measure_quota(context, &target, &mut candidate, None).await?;
+            self.check_escalation(context, &target, &candidate, None).await?;
             self.validate(context, &target, &candidate, None)?;
             self.settle_rules(context, &target, &mut candidate, None).await?;
             let allotted = self.allot_judged(context, &target, &mut candidate, None).await?;
