@@ -133,6 +133,8 @@ pub enum Next {
     Later,
     /// It is due after this time, whatever happens.
     After(Duration),
+    /// What is left takes more than its plane has room for now ([`slice::may_make`](crate::slice::may_make)).
+    Aside,
 }
 
 /// One controller for all planes. Keys are its own: `namespace/name` in most.
