@@ -30,10 +30,11 @@ const USED_MAX: Duration = Duration::from_millis(200);
 const SLICE: Duration = Duration::from_millis(150);
 /// And after so much it is over.
 const SLICE_MAX: Duration = Duration::from_millis(300);
-/// How long a plane keeps its place while nothing of it begins or ends.
-const PATIENCE: Duration = Duration::from_millis(250);
-/// The same if it was so the last time, and for one that waits for its next step to become known.
-const PATIENCE_SHORT: Duration = Duration::from_millis(25);
+/// How long a plane keeps its place while nothing of it begins or ends, or its next step becomes known. Long enough not to
+/// mistake a machine that is too busy for a plane that does nothing.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The same if it did nothing the last time.
+const PATIENCE_SHORT: Duration = Duration::from_millis(100);
 /// So often in a row is the second line for long places passed over.
 const PASSED_MAX: u32 = 3;
 /// Objects made in one turn: what a plane may do in a light place, and in a long one.
@@ -259,8 +260,7 @@ impl Stage {
             Whereabouts::On(Place::Light) => !self.lines[LINE_LIGHT].is_empty(),
             _ => !self.lines[LINE_LONG].is_empty() || !self.lines[LINE_AGAIN].is_empty(),
         };
-        let is_short = guest.is_slow || guest.awaits.is_some();
-        is_wanted.then(|| guest.moved + if is_short { PATIENCE_SHORT } else { PATIENCE })
+        is_wanted.then(|| guest.moved + if guest.is_slow { PATIENCE_SHORT } else { PATIENCE })
     }
 
     /// When [`stalled`](Stage::stalled) is to be asked next.
@@ -417,17 +417,17 @@ mod tests {
         assert_eq!(check("1!! 1?7 2! 2?5", "1L 2l").awaited(), Some(5));
         assert_eq!(check("1!! 1?7 1!", "1L").awaited(), None);
         // But not for long while others wait.
-        check("1!! 1?7 @1000 2!! @1000", "1L 1- 2L");
-        check("1!! 2!! 1?7 @24 @25", "1L 1- 2L");
+        check("1!! 1?7 @2000 2!! @2000", "1L 1- 2L");
+        check("1!! 2!! 1?7 @999 @1000", "1L 1- 2L");
     }
 
     #[test]
     fn who_does_nothing_is_not_waited_for() {
-        check("1!! @1000 2! @1001", "1L 2l");
-        check("1!! 2!! @249 1+1 @498 @499", "1L 1- 2L");
+        check("1!! @5000 2! @5001", "1L 2l");
+        check("1!! 2!! @999 1+1 @1998 @1999", "1L 1- 2L");
         // The next time not even as long, until it did not happen.
         check(
-            "1!! 2!! @250 1!! 2. @260 2!! @275 1!! 2. 1. 1!! 2!! @300 @525",
+            "1!! 2!! @1000 1!! 2. @1050 2!! @1100 1!! 2. 1. 1!! 2!! @2099 @2100",
             "1L 1- 2L 1L 1- 2L 1L 1L 1- 2L",
         );
     }
