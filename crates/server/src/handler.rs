@@ -15,6 +15,7 @@ use polder_registry::decode::{Document, Duplicates};
 use polder_registry::delete::{DeleteAnswer, DeleteOptions};
 use polder_registry::list::ListOptions;
 use polder_registry::listing::{Listing, Objects};
+use polder_registry::tokens::{ISSUER_PATH, KEYS_PATH};
 use polder_registry::watch::WatchOptions;
 use polder_registry::write::PatchKind;
 use polder_registry::{Answered, Query, RequestContext, Target};
@@ -159,6 +160,14 @@ impl Call {
         match path {
             "" => Ok(answer::value(StatusCode::OK, &paths(), self.json_style())),
             "/version" => Ok(answer::value(StatusCode::OK, &crate::version(), self.json_style())),
+            ISSUER_PATH => {
+                let configuration = registry.issuer_configuration(&self.context.plane);
+                Ok(for_verifiers(&configuration, "application/json"))
+            }
+            KEYS_PATH => {
+                let keys = registry.issuer_keys(&self.context.plane)?;
+                Ok(for_verifiers(&keys, "application/jwk-set+json"))
+            }
             // Numbers of the whole server: the provider's, not a tenant's.
             "/metrics" if self.context.plane.id == PlaneId::CORE => {
                 let text = self.state.metrics.scrape(registry, &self.state.gates);
@@ -210,6 +219,20 @@ impl Call {
         }
     }
 
+    /// Whether this client may ask for a resource that is not served here.
+    pub(crate) async fn authorize_unknown(&self, path: &ResourcePath) -> Result<(), Status> {
+        let verb = api_verb(&self.method, &self.route, &self.query);
+        let resource = GroupResource::new(path.group.clone(), path.resource.clone());
+        let target = authz::Target::Resource {
+            resource: &resource,
+            version: &path.version,
+            subresource: &path.subresource,
+            namespace: &path.namespace,
+            name: &path.name,
+        };
+        self.state.registry.authorize_target(&self.context, verb, target).await
+    }
+
     async fn resource(self, path: ResourcePath) -> Result<Answer, Status> {
         let found = self
             .state
@@ -217,16 +240,7 @@ impl Call {
             .resolve(&self.context.plane, &path.group, &path.version, &path.resource)
             .await?;
         let Some((definition, version)) = found else {
-            let verb = api_verb(&self.method, &self.route, &self.query);
-            let resource = GroupResource::new(path.group, path.resource);
-            let target = authz::Target::Resource {
-                resource: &resource,
-                version: &path.version,
-                subresource: &path.subresource,
-                namespace: &path.namespace,
-                name: &path.name,
-            };
-            self.state.registry.authorize_target(&self.context, verb, target).await?;
+            self.authorize_unknown(&path).await?;
             return Err(Status::path_not_found());
         };
         if !path.rest.is_empty() && path.subresource != "proxy" {
@@ -647,9 +661,19 @@ fn patch_types(target: &Target) -> &'static [&'static str] {
     }
 }
 
+/// Something that others may keep for a while.
+fn for_verifiers(value: &Value, content_type: &'static str) -> Answer {
+    let mut answer = answer::text(StatusCode::OK, value.to_string());
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
+    answer
+}
+
 /// What `/` answers.
 fn paths() -> Value {
     let paths = [
+        ISSUER_PATH,
         "/api",
         "/apis",
         "/healthz",
@@ -658,6 +682,7 @@ fn paths() -> Value {
         "/metrics/slis",
         "/openapi/v2",
         "/openapi/v3",
+        KEYS_PATH,
         "/readyz",
         "/version",
     ];
