@@ -2,9 +2,9 @@
 
 use http::{Method, StatusCode};
 use polder_model::{Status, Value, json};
+use polder_registry::Target;
 use polder_registry::actions::success;
 use polder_registry::context::WriteOptions;
-use polder_registry::Target;
 
 use crate::answer::{self, Answer};
 use crate::handler::Call;
