@@ -72,7 +72,8 @@ pub(super) async fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let started = Instant::now();
     go.send_replace(true);
     let (done, is_done) = tokio::sync::watch::channel(false);
-    let beside = tokio::spawn(async move { light.deployments(|_| *is_done.borrow()).await });
+    let mut beside = JoinSet::new();
+    beside.spawn(async move { light.deployments(|_| *is_done.borrow()).await });
     let took = tokio::time::timeout(PATIENCE, joined(rollouts)).await;
     let took = took.context("some Deployments did not become available")??;
     let elapsed = started.elapsed();
@@ -89,8 +90,8 @@ pub(super) async fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let steps = steps.context("some pods were not seen running")??;
     let (bound, running): (Vec<_>, Vec<_>) =
         steps.into_iter().map(|steps| (steps.bound, steps.running)).unzip();
-    let beside =
-        tokio::time::timeout(PATIENCE, beside).await.context("a Deployment got no replica set")???;
+    let beside = tokio::time::timeout(PATIENCE, joined(beside)).await;
+    let beside = beside.context("a Deployment got no replica set")??.concat();
     let rows = [
         ("meanwhile, pod created to bound", bound.concat()),
         ("meanwhile, pod bound to running", running.concat()),
