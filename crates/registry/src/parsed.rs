@@ -66,14 +66,8 @@ impl ParsedObjects {
             return registry.to_client(context, target, stored).map(Arc::new);
         }
         let resource_version = context.plane.resource_version(stored.revision);
-        let key = Key {
-            plane: context.plane.id,
-            resource: definition.resource_id,
-            api_version: target.version,
-            revision: stored.revision,
-            resource_version,
-            name: stored.name.clone(),
-        };
+        let (plane, resource) = (context.plane.id, definition.resource_id);
+        let key = Key::new(plane, resource, target.version, resource_version, stored);
         if let Some(found) = self.0.lock().find(&key) {
             return Ok(found);
         }
@@ -88,6 +82,32 @@ impl ParsedObjects {
             self.0.lock().keep(key, kept);
         }
         Ok(value)
+    }
+
+    /// The same, if it has been read lately.
+    pub(crate) fn find(
+        &self,
+        plane: PlaneId,
+        resource: ResourceId,
+        api_version: usize,
+        resource_version: u64,
+        stored: &StoredObject,
+    ) -> Option<Arc<Value>> {
+        let key = Key::new(plane, resource, api_version, resource_version, stored);
+        self.0.lock().find(&key)
+    }
+}
+
+impl Key {
+    fn new(
+        plane: PlaneId,
+        resource: ResourceId,
+        api_version: usize,
+        resource_version: u64,
+        stored: &StoredObject,
+    ) -> Key {
+        let (revision, name) = (stored.revision, stored.name.clone());
+        Key { plane, resource, api_version, revision, resource_version, name }
     }
 }
 

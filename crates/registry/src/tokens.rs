@@ -218,10 +218,10 @@ impl Registry {
                 None => return refused("invalid bearer token"),
             },
         };
-        // Somebody of another plane is nobody here.
-        if user.home.is_some_and(|home| home != context.plane.id) {
+        // Somebody of another plane is nobody here, nor is somebody whom the plane does not know.
+        let Some(user) = self.seen(&context.plane, user).await else {
             return refused("invalid bearer token");
-        }
+        };
         let common: Vec<Value> =
             audiences.iter().filter(|audience| wanted.contains(audience)).map(Value::from).collect();
         if common.is_empty() {

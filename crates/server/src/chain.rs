@@ -73,13 +73,14 @@ pub(crate) async fn serve(
         let route = route?;
         end = patience(&route, &query)?.map(|patience| started + patience);
         let user = authenticated(&state, &peer, request.headers()).await?;
-        let plane = if user.is_anonymous() {
+        let (plane, user) = if user.is_anonymous() {
             let open = open_to_all(&state, &route, request.method(), &user).await?;
-            open.ok_or_else(|| stranger(&user, &route, request.method(), &query))?
+            let plane = open.ok_or_else(|| stranger(&user, &route, request.method(), &query))?;
+            (plane, user)
         } else {
-            let plane = plane(&state, &route, &user).await?;
+            let (plane, user) = plane(&state, &route, user).await?;
             connected(&state, &peer, &plane)?;
-            plane
+            (plane, user)
         };
         // Nobody in particular can do nothing in particular, so nothing of a plane's share is spent on it.
         let pass = if user.is_anonymous() { None } else { Some(entered(&state, &plane, &route)?) };
@@ -255,16 +256,13 @@ fn named_plane<'a>(state: &State, route: &'a Route) -> (&'a str, Option<Arc<Plan
     }
 }
 
-/// The plane a request is for. To somebody who belongs to one plane, the others do not exist; to somebody who belongs to
+/// The plane a request is for, and who asks there. To somebody who belongs to one plane, the others do not exist; to somebody who belongs to
 /// none, those that do not know them.
-async fn plane(state: &State, route: &Route, user: &UserInfo) -> Result<Arc<Plane>, Status> {
+async fn plane(state: &State, route: &Route, user: UserInfo) -> Result<(Arc<Plane>, UserInfo), Status> {
     let (name, found) = named_plane(state, route);
-    let reachable = |plane: &Arc<Plane>| user.home.is_none_or(|home| home == plane.id);
-    let plane = found.filter(reachable).ok_or_else(|| plane_not_found(name))?;
-    match state.registry.knows(&plane, user).await? {
-        true => Ok(plane),
-        false => Err(plane_not_found(name)),
-    }
+    let plane = found.ok_or_else(|| plane_not_found(name))?;
+    let user = state.registry.seen(&plane, user).await.ok_or_else(|| plane_not_found(name))?;
+    Ok((plane, user))
 }
 
 /// A connection made for one plane's host name carries no requests for another's.

@@ -9,6 +9,7 @@ use http::{HeaderMap, Method, StatusCode};
 use polder_auth::authz;
 use polder_machinery::apply::Force;
 use polder_machinery::protobuf::MEDIA_TYPE as PROTOBUF;
+use polder_model::selector::FieldSelector;
 use polder_model::{FieldError, GroupKind, GroupResource, PlaneId, Status, Value, json, value};
 use polder_registry::context::{FieldValidation, WriteOptions, manager_of};
 use polder_registry::decode::{Document, Duplicates};
@@ -223,12 +224,16 @@ impl Call {
     pub(crate) async fn authorize_unknown(&self, path: &ResourcePath) -> Result<(), Status> {
         let verb = api_verb(&self.method, &self.route, &self.query);
         let resource = GroupResource::new(path.group.clone(), path.resource.clone());
+        // Who looks for objects of one name needs no more than the right to that one.
+        let fields = self.query.get("fieldSelector").and_then(|text| FieldSelector::parse(text).ok());
+        let looks = matches!(verb, "list" | "watch");
+        let only = fields.as_ref().and_then(|fields| fields.required_value("metadata.name"));
         let target = authz::Target::Resource {
             resource: &resource,
             version: &path.version,
             subresource: &path.subresource,
             namespace: &path.namespace,
-            name: &path.name,
+            name: only.filter(|_| looks && path.name.is_empty()).unwrap_or(&path.name),
         };
         self.state.registry.authorize_target(&self.context, verb, target).await
     }

@@ -55,8 +55,12 @@ fn user(certificate: &X509Certificate<'_>) -> Option<UserInfo> {
     }
     let groups = subject.iter_organization().map(|group| group.as_str().map(SmolStr::new));
     let mut user = UserInfo::authenticated(name, groups.collect::<Result<Vec<_>, _>>().ok()?);
-    if let Some(uid) = subject.iter_by_oid(&UID).next() {
-        user.uid = SmolStr::new(uid.as_str().ok()?);
+    let mut uids = subject.iter_by_oid(&UID);
+    if let Some(uid) = uids.next() {
+        user.uid = SmolStr::new(uid.as_str().ok().filter(|uid| !uid.is_empty())?);
+        if uids.next().is_some() {
+            return None;
+        }
     }
     if let Some(names) = certificate.subject_alternative_name().ok()? {
         for general_name in &names.value.general_names {

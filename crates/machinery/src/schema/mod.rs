@@ -158,7 +158,7 @@ pub struct Node {
     pub type_name: Option<SmolStr>,
     /// Any JSON type, but objects inside have no known members: `additionalProperties: true` without a schema.
     pub opaque: bool,
-    /// Where defaults are: see [`Arena::index_defaults`].
+    /// Where defaults are: see `Arena::index_defaults`.
     pub defaults_below: DefaultsBelow,
     /// How the names of the properties begin, so that one is found without a look at all the others: see [`head`].
     pub(crate) heads: Box<[u64]>,

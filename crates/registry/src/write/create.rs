@@ -51,11 +51,13 @@ impl Registry {
             (behavior.sign)(&mut candidate, &Occasion { user: &context.user, now: &now, part: "" });
             let generated = metadata::generate_name(&mut candidate, uuid::Uuid::new_v4());
             let name = SmolStr::new(candidate.str_at(&["metadata", "name"]).unwrap_or_default());
+            let path_name = target.name.clone();
             let target = target.with_name(&target.namespace, &name);
             custom::prepare(self, context, &target, &mut candidate, None).await?;
             planes::prepare(self, context, &target, &mut candidate);
+            planes::check_source(self, context, &target, &candidate).await?;
             self.measure_quota(context, &target, &mut candidate, None).await?;
-            self.check_escalation(context, &target, &candidate, None).await?;
+            self.check_escalation(context, &target, (&candidate, None), &path_name).await?;
             self.validate(context, &target, &candidate, None)?;
             self.settle_rules(context, &target, &mut candidate, None).await?;
             let allotted = self.allot_judged(context, &target, &mut candidate, None).await?;

@@ -113,7 +113,7 @@ impl Registry {
             self.merge(context, target, &mut new, &old);
             custom::prepare(self, context, target, &mut new, Some(&old)).await?;
             self.measure_quota(context, target, &mut new, Some(&old)).await?;
-            self.check_escalation(context, target, &new, Some(&old)).await?;
+            self.check_escalation(context, target, (&new, Some(&old)), &target.name).await?;
             self.validate(context, target, &new, Some(&old))?;
             self.settle_rules(context, target, &mut new, Some(&old)).await?;
             let allotted = self.allot_judged(context, target, &mut new, Some(&old)).await?;
