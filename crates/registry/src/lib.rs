@@ -37,6 +37,7 @@ mod ownership;
 mod parsed;
 mod profile;
 mod remains;
+mod remote_contents;
 mod resources;
 mod reviews;
 mod rulebooks;

@@ -31,7 +31,7 @@ pub(crate) fn networks() -> String {
     format!("webhookNetworks: [{}]\n", own_address().unwrap())
 }
 
-fn authority(polder: &Polder) -> String {
+pub(crate) fn authority(polder: &Polder) -> String {
     std::fs::read_to_string(polder.data().join("pki/front-proxy-ca.crt")).unwrap()
 }
 
