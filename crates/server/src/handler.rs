@@ -183,7 +183,11 @@ impl Call {
             "/metrics/slis" => Ok(answer::text(StatusCode::OK, crate::health::indicators(&self.state))),
             "/openapi/v2" => {
                 let catalog = registry.catalog(&self.context.plane).await?;
-                Ok(openapi::v2(&catalog, &self.headers))
+                let remote = match &self.state.aggregator {
+                    Some(aggregator) => Box::pin(aggregator.swagger(&self.context.plane)).await?,
+                    None => Vec::new(),
+                };
+                Ok(openapi::v2(&catalog, remote, &self.headers))
             }
             "/openapi/v3" => {
                 let catalog = registry.catalog(&self.context.plane).await?;

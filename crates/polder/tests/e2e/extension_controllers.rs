@@ -120,7 +120,7 @@ fn autoscalers_read_metrics_of_extension_servers() {
     let autoscaler = json!({
         "metadata": {"name": "web"},
         "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 5,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 4,
             "metrics": [
                 {"type": "Resource", "resource": {
                     "name": "cpu", "target": target("Utilization", "averageUtilization", json!(50)),
@@ -141,8 +141,8 @@ fn autoscalers_read_metrics_of_extension_servers() {
     });
     plane.post(AUTOSCALERS, &autoscaler).expect(201);
     let path = format!("{AUTOSCALERS}/web");
-    eventually("it scales", || read()["spec"]["replicas"] == 5);
-    eventually("it says so", || plane.get(&path).json()["status"]["desiredReplicas"] == 5);
+    eventually("it scales", || read()["spec"]["replicas"] == 4);
+    eventually("it says so", || plane.get(&path).json()["status"]["desiredReplicas"] == 4);
     let found = plane.get(&path).json();
     let metrics = &found["status"]["currentMetrics"];
     let current = |index: usize, kind: &str| metrics[index][kind]["current"].clone();

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use http::StatusCode;
 use polder_model::{SmolStr, Status, Value};
 use polder_registry::extensions::Extension;
 use polder_store::Plane;
@@ -14,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::cache::{Cache, Known};
 use super::own::Question;
-use super::{Aggregator, resources};
+use super::{Aggregator, Swagger, resources};
 
 /// What is read of a document.
 const DOCUMENT_BYTES_MAX: usize = 512 << 10;
@@ -26,8 +27,12 @@ const PLANE_RESOURCES_BYTES_MAX: usize = 4 << 20;
 /// The same of hashes.
 const HASHES_BYTES_MAX: usize = 4 << 20;
 const PLANE_HASHES_BYTES_MAX: usize = 256 << 10;
+/// The same of OpenAPI v2 documents, and what is read of one: they are long, and say much about other groups.
+const SWAGGER_BYTES_MAX: usize = 64 << 20;
+const PLANE_SWAGGER_BYTES_MAX: usize = 4 << 20;
+const SWAGGER_DOCUMENT_BYTES_MAX: usize = 2 << 20;
 /// Documents of one plane that are read at a time.
-const PARALLEL: usize = 8;
+const PARALLEL: usize = 4;
 
 /// A group version that is served elsewhere, as discovery shows it.
 #[derive(Clone, Debug)]
@@ -48,6 +53,7 @@ pub(super) struct Documents {
     resources: Cache<Arc<[Value]>>,
     /// The hash of the OpenAPI document.
     openapi: Cache<SmolStr>,
+    swagger: Cache<Arc<Swagger>>,
 }
 
 impl Default for Documents {
@@ -55,6 +61,7 @@ impl Default for Documents {
         Documents {
             resources: Cache::new(RESOURCES_BYTES_MAX, PLANE_RESOURCES_BYTES_MAX),
             openapi: Cache::new(HASHES_BYTES_MAX, PLANE_HASHES_BYTES_MAX),
+            swagger: Cache::new(SWAGGER_BYTES_MAX, PLANE_SWAGGER_BYTES_MAX),
         }
     }
 }
@@ -121,6 +128,30 @@ impl Aggregator {
             Some((one.group.clone(), one.version.clone(), hash))
         });
         Ok(documents.collect())
+    }
+
+    /// What the servers of a plane add to its OpenAPI v2 document, as far as they answer.
+    pub(crate) async fn swagger(&self, plane: &Arc<Plane>) -> Result<Vec<Arc<Swagger>>, Status> {
+        let remote = self.registry.remote_extensions(plane).await?;
+        let known = self.known(plane, &self.documents.swagger, &remote, |extension, last| async move {
+            let tag = last.as_ref().and_then(|last: &Arc<Swagger>| last.tag.clone());
+            let question = Question { tag: tag.as_deref(), ..Question::document("/openapi/v2") };
+            let reply = self.ask(plane, extension, question, SWAGGER_DOCUMENT_BYTES_MAX).await?;
+            if let Some(last) = last.filter(|_| reply.status == StatusCode::NOT_MODIFIED) {
+                let bytes = last.bytes();
+                return Ok((last, bytes));
+            }
+            let (group, version) = (extension.group.clone(), extension.version.clone());
+            // It may be long, and is looked through more than once.
+            let read = tokio::task::spawn_blocking(move || {
+                Swagger::read(&reply.body, reply.tag.clone(), &group, &version)
+            });
+            let read = Arc::new(read.await.map_err(|error| error.to_string())??);
+            let bytes = read.bytes();
+            Ok((read, bytes))
+        });
+        let known = known.await.into_iter();
+        Ok(known.filter(|known| !known.stale).filter_map(|known| known.value).collect())
     }
 
     /// What is known about each, after asking those that must be asked.

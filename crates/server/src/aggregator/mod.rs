@@ -2,7 +2,8 @@
 //! HTTPS, with this server's word for who is asking.
 //!
 //! `forward` hands on what clients ask, `own` asks for this server itself and for controllers, `documents` asks for what
-//! discovery and OpenAPI tell, `headers`, `resources` and `swagger` say what may pass in either direction. Who connects, and to where, is the business of whoever starts the server ([`ExtensionClient`]).
+//! discovery and OpenAPI tell, `headers`, `resources` and `swagger` say what may pass in either direction. Who connects, and
+//! to where, is the business of whoever starts the server ([`ExtensionClient`]).
 //!
 //! Invariant: what a plane's extension servers do, or do not do, is felt in that plane alone: calls are counted by plane,
 //! every answer that is kept here is bounded, and no credential of a client leaves this server.
@@ -16,6 +17,7 @@ mod merge;
 mod own;
 mod resources;
 mod room;
+mod swagger;
 
 use std::sync::Arc;
 
@@ -33,6 +35,7 @@ use crate::front_proxy::{FrontProxy, FrontProxyCertificate};
 pub(crate) use documents::RemoteVersion;
 pub(crate) use gates::Under;
 pub(crate) use merge::{MergedGroup, MergedVersion, merge};
+pub(crate) use swagger::{Piece, Swagger};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
