@@ -34,6 +34,8 @@ pub(crate) struct Call {
     pub(crate) content_type: &'static str,
     pub(crate) accept: &'static str,
     pub(crate) body: Bytes,
+    /// Whom to act as.
+    pub(crate) user: Option<String>,
 }
 
 impl Call {
@@ -64,8 +66,13 @@ impl Call {
         Call { content_type: "application/apply-patch+yaml", ..call }
     }
 
+    /// The same as somebody else.
+    pub(crate) fn by_user(self, user: String) -> Call {
+        Call { user: Some(user), ..self }
+    }
+
     fn new(method: Method, path: impl Into<String>, body: Bytes) -> Call {
-        Call { method, path: path.into(), content_type: JSON, accept: JSON, body }
+        Call { method, path: path.into(), content_type: JSON, accept: JSON, body, user: None }
     }
 }
 
@@ -100,6 +107,9 @@ impl Connection {
         }
         if let Some(authorization) = &self.authorization {
             request = request.header(http::header::AUTHORIZATION, authorization);
+        }
+        if let Some(user) = &call.user {
+            request = request.header("Impersonate-User", user);
         }
         self.sender.ready().await?;
         Ok(self.sender.send_request(request.body(Full::new(call.body))?).await?)

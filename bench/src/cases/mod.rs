@@ -10,6 +10,7 @@ mod neighbor;
 mod objects;
 mod planes;
 mod protobuf;
+mod rights;
 mod rollout;
 mod rules;
 mod watches;
@@ -56,6 +57,7 @@ pub(crate) async fn run(mut bench: Bench) -> anyhow::Result<Report> {
         objects::CASES,
         apply::CASES,
         rules::CASES,
+        rights::CASES,
         lists::CASES,
         protobuf::CASES,
         watches::CASES,
@@ -83,6 +85,7 @@ pub(crate) async fn run(mut bench: Bench) -> anyhow::Result<Report> {
         objects::run(&mut bench, &subjects).await.context("objects")?;
         apply::run(&mut bench, &subjects).await.context("apply")?;
         rules::run(&mut bench, &subjects).await.context("rules")?;
+        rights::run(&mut bench, &subjects).await.context("rights")?;
         lists::run(&mut bench, &subjects).await.context("lists")?;
         protobuf::run(&mut bench, &subjects).await.context("protobuf")?;
         watches::run(&mut bench, &subjects).await.context("watches")?;

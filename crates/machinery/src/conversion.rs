@@ -7,6 +7,8 @@ use polder_model::field::join;
 use polder_model::names::{label_value_problems, qualified_name_problems};
 use polder_model::{FieldError, FieldPath, GroupVersion, Object, Value};
 
+use crate::schema::go_text;
+
 /// More problems than this are not told.
 const PROBLEMS_MAX: usize = 16;
 /// Of texts that a webhook wrote, so much is passed on.
@@ -249,7 +251,10 @@ fn metadata_of(original: &Value, converted: Option<Value>) -> Result<Object, Str
     let mut converted = match converted {
         Some(Value::Object(metadata)) => metadata,
         Some(other) => {
-            return Err(format!("invalid metadata of type {} in converted object", go_type(&other)));
+            return Err(format!(
+                "invalid metadata of type {} in converted object",
+                go_text::type_name(&other)
+            ));
         }
         None => return Err("missing metadata in converted object".into()),
     };
@@ -264,12 +269,12 @@ fn metadata_of(original: &Value, converted: Option<Value>) -> Result<Object, Str
             Some(other) => {
                 return Err(format!(
                     "invalid metadata.{field} of type {} in converted object",
-                    go_type(&other)
+                    go_text::type_name(&other)
                 ));
             }
         };
         if let Some((key, value)) = words.iter().find(|(_, value)| value.as_str().is_none()) {
-            let found = go_type(value);
+            let found = go_text::type_name(value);
             return Err(format!(
                 "metadata.{field}[{key}] must be a string, but is {found} in converted object"
             ));
@@ -324,18 +329,6 @@ fn json_type(value: &Value) -> &'static str {
         Value::Int(_) | Value::Float(_) => "number",
         Value::Bool(_) => "bool",
         other => other.type_name(),
-    }
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Int(_) => "int64",
-        Value::Float(_) => "float64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }
 

@@ -13,7 +13,7 @@ use polder_admission::{
     Options, Question, Rulebook, User, World, quota,
 };
 use polder_auth::UserInfo;
-use polder_auth::authz::{self, Decision};
+use polder_auth::authz;
 use polder_machinery::apply;
 use polder_machinery::schema::table::builtin;
 use polder_model::{
@@ -533,7 +533,7 @@ impl World for Surroundings<'_> {
                     name: question.name,
                 },
             };
-            Ok(self.registry.authorizer.authorize(&attributes).await == Decision::Allow)
+            Ok(self.registry.authorizer.authorize(&attributes).await?.is_allow())
         })
     }
 
@@ -565,13 +565,18 @@ impl World for Surroundings<'_> {
                 verb: &asked.verb,
                 target,
             };
-            let decision = self.registry.authorizer.authorize(&attributes).await;
-            let reason = match &decision {
-                Decision::Deny { reason } => reason.to_string(),
-                _ => String::new(),
-            };
-            let allowed = decision == Decision::Allow;
-            Ok(polder_admission::Decision { allowed, reason, error: None })
+            Ok(match self.registry.authorizer.authorize(&attributes).await {
+                Ok(decision) => polder_admission::Decision {
+                    allowed: decision.is_allow(),
+                    reason: decision.reason().to_string(),
+                    error: None,
+                },
+                Err(status) => polder_admission::Decision {
+                    allowed: false,
+                    reason: String::new(),
+                    error: Some(status.message),
+                },
+            })
         })
     }
 

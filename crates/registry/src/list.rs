@@ -152,7 +152,7 @@ impl Registry {
         target: &Target,
         options: &ListOptions,
     ) -> Result<ListAnswer, Status> {
-        self.authorize(context, "list", target).await?;
+        self.authorize_many(context, "list", target, &options.selection).await?;
         let plane = &context.plane;
         if self.converter(context, target).is_some() {
             let mut listing = self.listing_unchecked(context, target, options).await?;
@@ -187,7 +187,7 @@ impl Registry {
         target: &Target,
         options: &ListOptions,
     ) -> Result<Listing, Status> {
-        self.authorize(context, "list", target).await?;
+        self.authorize_many(context, "list", target, &options.selection).await?;
         let listing = self.listing_unchecked(context, target, options).await?;
         if !self.is_current(&context.plane, target).await? {
             let name = target.definition.group_resource();

@@ -20,7 +20,9 @@ use crate::finalize::Chores;
 use crate::flows::FlowsOfPlanes;
 use crate::planes;
 use crate::profile;
+use crate::roles::Roles;
 use crate::rulebooks::Rulebooks;
+use crate::selection::Selection;
 use crate::status::read_failed;
 use crate::webhooks::Webhooks;
 
@@ -51,6 +53,7 @@ pub struct Registry {
     pub(crate) chores: Chores,
     pub(crate) namespace_turns: NamespaceTurns,
     pub(crate) rulebooks: Arc<Rulebooks>,
+    pub(crate) roles: Arc<Roles>,
     pub(crate) flows: FlowsOfPlanes,
     pub(crate) webhooks: Arc<Webhooks>,
     pub(crate) extensions: ExtensionLists,
@@ -81,7 +84,10 @@ pub enum Answered {
 }
 
 impl Registry {
-    pub fn new(store: Arc<Store>, authorizer: Chain, options: RegistryOptions) -> Registry {
+    /// The roles of planes are asked after whoever else decides.
+    pub fn new(store: Arc<Store>, mut authorizer: Chain, options: RegistryOptions) -> Registry {
+        let roles = Arc::new(Roles::new(store.clone()));
+        authorizer.authorizers.push(roles.clone());
         let definitions = builtin_definitions(&store);
         let generic = definitions.iter().filter(|one| profile::has(Profile::Generic, &one.group_resource()));
         let generic = Catalog::base(generic.cloned().collect(), "generic");
@@ -97,6 +103,7 @@ impl Registry {
             chores: Chores::default(),
             namespace_turns: NamespaceTurns::default(),
             rulebooks: Arc::default(),
+            roles,
             flows: FlowsOfPlanes::default(),
             webhooks: Arc::new(Webhooks::new(&store)),
             extensions: ExtensionLists::default(),
@@ -150,14 +157,30 @@ impl Registry {
         target: &Target,
     ) -> Result<(), Status> {
         let resource = target.definition.group_resource();
+        // A namespace is in itself.
+        let is_namespace = target.definition.resource_id == self.namespaces;
         let target = authz::Target::Resource {
             resource: &resource,
             version: &target.served().name,
             subresource: &target.subresource,
-            namespace: &target.namespace,
+            namespace: if is_namespace { &target.name } else { &target.namespace },
             name: &target.name,
         };
         self.authorize_target(context, verb, target).await
+    }
+
+    /// May somebody look for objects. Who asks for those of one name needs no more than the right to that one.
+    pub(crate) async fn authorize_many(
+        &self,
+        context: &RequestContext,
+        verb: &str,
+        target: &Target,
+        selection: &Selection,
+    ) -> Result<(), Status> {
+        match selection.only_name().filter(|_| target.name.is_empty()) {
+            Some(name) => self.authorize(context, verb, &target.with_name(&target.namespace, name)).await,
+            None => self.authorize(context, verb, target).await,
+        }
     }
 
     /// The same for what the plane may not even have: whoever may not look learns nothing about what is there.
@@ -168,8 +191,8 @@ impl Registry {
         target: authz::Target<'_>,
     ) -> Result<(), Status> {
         let attributes = Attributes { user: &context.user, plane: context.plane.id, verb, target };
-        match self.authorizer.authorize(&attributes).await {
-            Decision::Allow => Ok(()),
+        match self.authorizer.authorize(&attributes).await? {
+            Decision::Allow { .. } => Ok(()),
             refused => {
                 let text = authz::refusal(&attributes, &refused);
                 Err(match attributes.target {

@@ -1,8 +1,8 @@
 //! Kinds that are questions: nothing is stored, the answer comes back in `status`.
 
+use polder_auth::UserInfo;
 use polder_auth::authz::{Attributes, Decision, Target as AuthTarget};
-use polder_auth::{MASTERS, UserInfo};
-use polder_model::{GroupResource, Object, SmolStr, Status, Value, json};
+use polder_model::{GroupKind, GroupResource, Object, SmolStr, Status, Value, json};
 
 use crate::context::RequestContext;
 use crate::definition::Target;
@@ -27,22 +27,32 @@ pub(crate) async fn answer(
             access(registry, context, question, &context.user).await?
         }
         ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews") => {
-            let user = subject(question);
-            let namespace = question.str_at(&["spec", "resourceAttributes", "namespace"]).unwrap_or_default();
-            if target.definition.namespaced && namespace != target.namespace {
-                return Err(Status::bad_request(format!(
-                    "spec.resourceAttributes.namespace must match namespace: {namespace} {}",
-                    target.namespace
-                )));
-            }
-            access(registry, context, question, &user).await?
+            access(registry, context, question, &subject(context, question)).await?
         }
-        ("authorization.k8s.io", "selfsubjectrulesreviews") => rules(&context.user),
+        ("authorization.k8s.io", "selfsubjectrulesreviews") => {
+            let namespace = question.str_at(&["spec", "namespace"]).unwrap_or_default();
+            if namespace.is_empty() {
+                return Err(Status::bad_request("no namespace on request"));
+            }
+            rules(registry, context, namespace).await?
+        }
         _ => return Ok(None),
     };
     let mut answer = question.clone();
     answer.set_at(&["status"], status);
     Ok(Some(answer))
+}
+
+/// Refuses what is no question.
+pub(crate) fn validate(target: &Target, question: &Value) -> Result<(), Status> {
+    let mut errors = Vec::new();
+    (target.definition.behavior.validate)(question, None, &mut errors);
+    if errors.is_empty() {
+        return Ok(());
+    }
+    // Upstream names no kind here.
+    let kind = GroupKind { group: target.definition.group.clone(), kind: SmolStr::default() };
+    Err(Status::invalid(&kind, "", &errors))
 }
 
 async fn access(
@@ -73,21 +83,25 @@ async fn access(
             text(&["spec", "nonResourceAttributes", "verb"]),
             AuthTarget::Path(text(&["spec", "nonResourceAttributes", "path"])),
         ),
-        _ => {
-            return Err(Status::bad_request(
-                "exactly one of spec.resourceAttributes and spec.nonResourceAttributes must be specified",
-            ));
-        }
+        _ => return Err(Status::internal("a question is about a resource or a path")),
     };
     let attributes = Attributes { user, plane: context.plane.id, verb, target };
-    Ok(match registry.authorizer.authorize(&attributes).await {
-        Decision::Allow => json!({"allowed": true}),
-        Decision::Deny { reason } => json!({"allowed": false, "denied": true, "reason": reason}),
-        Decision::NoOpinion => json!({"allowed": false}),
-    })
+    let decision = match registry.authorizer.authorize(&attributes).await {
+        Ok(decision) => decision,
+        Err(status) => return Ok(json!({"allowed": false, "evaluationError": (status.message)})),
+    };
+    let mut status = json!({"allowed": (decision.is_allow())});
+    if let Decision::Deny { .. } = decision {
+        status.set_at(&["denied"], true);
+    }
+    if !decision.reason().is_empty() {
+        status.set_at(&["reason"], decision.reason().clone());
+    }
+    Ok(status)
 }
 
-fn subject(question: &Value) -> UserInfo {
+/// Whom a question is about: somebody of the plane it is asked in.
+fn subject(context: &RequestContext, question: &Value) -> UserInfo {
     let groups = question.array_at(&["spec", "groups"]).iter().filter_map(Value::as_str).map(SmolStr::new);
     let name = question.str_at(&["spec", "user"]).unwrap_or_default();
     UserInfo {
@@ -95,20 +109,36 @@ fn subject(question: &Value) -> UserInfo {
         uid: SmolStr::new(question.str_at(&["spec", "uid"]).unwrap_or_default()),
         groups: groups.collect(),
         extra: Vec::new(),
-        home: None,
+        home: Some(context.plane.id),
     }
 }
 
-/// What somebody may do, as far as it can be listed.
-fn rules(user: &UserInfo) -> Value {
-    if user.in_group(MASTERS) {
-        return json!({
-            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-            "incomplete": false,
-        });
+/// What somebody may do in a namespace by the plane's roles.
+async fn rules(registry: &Registry, context: &RequestContext, namespace: &str) -> Result<Value, Status> {
+    let book = registry.roles.book(&context.plane).await?;
+    let list = |texts: &[SmolStr]| Value::Array(texts.iter().map(Value::from).collect());
+    let (mut of_resources, mut of_paths) = (Vec::new(), Vec::new());
+    for rule in book.rules(&context.user, namespace) {
+        if !rule.resources.is_empty() {
+            let mut value = json!({
+                "verbs": (list(&rule.verbs)), "apiGroups": (list(&rule.groups)), "resources": (list(&rule.resources)),
+            });
+            if !rule.names.is_empty() {
+                value.set_at(&["resourceNames"], list(&rule.names));
+            }
+            of_resources.push(value);
+        }
+        if !rule.urls.is_empty() {
+            of_paths.push(json!({"verbs": (list(&rule.verbs)), "nonResourceURLs": (list(&rule.urls))}));
+        }
     }
-    json!({"resourceRules": [], "nonResourceRules": [], "incomplete": false})
+    let mut status =
+        json!({"resourceRules": of_resources, "nonResourceRules": of_paths, "incomplete": false});
+    let missing = book.missing(&context.user, namespace);
+    if !missing.is_empty() {
+        status.set_at(&["evaluationError"], missing);
+    }
+    Ok(status)
 }
 
 pub(crate) fn user_value(user: &UserInfo) -> Value {

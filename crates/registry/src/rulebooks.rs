@@ -24,6 +24,7 @@ use crate::definition::Target;
 use crate::flows;
 use crate::memo::{Epoch, Memo};
 use crate::registry::Registry;
+use crate::roles;
 use crate::status::read_failed;
 
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -224,6 +225,9 @@ pub(crate) fn committed(registry: &Registry, context: &RequestContext, target: &
     if definition.group == GROUP || (is_quota && news()) {
         registry.rulebooks.forget(plane);
     }
+    if definition.group == roles::GROUP {
+        registry.roles.forget(plane);
+    }
     if definition.group == flows::GROUP {
         registry.flows.forget(plane);
     }
@@ -291,6 +295,7 @@ impl Registry {
         if definition.group != GROUP || !target.subresource.is_empty() {
             return Ok(());
         }
+        self.check_parameters(context, target, rules, old).await?;
         if matches!(definition.plural.as_str(), MUTATING | VALIDATING) {
             return self.check_webhooks(target, rules, old).await;
         }

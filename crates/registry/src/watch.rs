@@ -143,7 +143,7 @@ impl Registry {
         target: &Target,
         options: &WatchOptions,
     ) -> Result<ClientWatch, Status> {
-        self.authorize(&context, "watch", target).await?;
+        self.authorize_many(&context, "watch", target, &options.selection).await?;
         crate::write::check_verb(&Target { subresource: Default::default(), ..target.clone() }, "watch")?;
         let plane = &context.plane;
         let resource = target.definition.resource_id;

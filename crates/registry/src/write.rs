@@ -70,7 +70,9 @@ impl Registry {
         }
         if crate::reviews::is_question(target) {
             let operation = Operation::Create;
+            metadata::check_namespace(&mut value, target)?;
             self.admit(context, target, operation, &mut value, None, options.into()).await?;
+            crate::reviews::validate(target, &value)?;
             self.judge(context, target, operation, Some(&value), None, options.into()).await?;
             if let Some(answer) = crate::reviews::answer(self, context, target, &value).await? {
                 return Ok(ObjectAnswer { body: Answered::Made(answer), created: true });
@@ -115,6 +117,7 @@ impl Registry {
             custom::prepare(self, context, &target, &mut candidate, None).await?;
             planes::prepare(self, context, &target, &mut candidate);
             self.measure_quota(context, &target, &mut candidate, None).await?;
+            self.check_escalation(context, &target, &candidate, None).await?;
             self.validate(context, &target, &candidate, None)?;
             self.settle_rules(context, &target, &mut candidate, None).await?;
             let allotted = self.allot_judged(context, &target, &mut candidate, None).await?;
@@ -466,6 +469,7 @@ impl Registry {
             self.merge(context, target, &mut new, &old);
             custom::prepare(self, context, target, &mut new, Some(&old)).await?;
             self.measure_quota(context, target, &mut new, Some(&old)).await?;
+            self.check_escalation(context, target, &new, Some(&old)).await?;
             self.validate(context, target, &new, Some(&old))?;
             self.settle_rules(context, target, &mut new, Some(&old)).await?;
             let allotted = self.allot_judged(context, target, &mut new, Some(&old)).await?;

@@ -284,7 +284,7 @@ async fn deletions_go_on_after_a_crash() {
     drop(world);
 
     let world = World::idle(Box::new(engine));
-    let plane = Plane { world: &world, name: "acme".into() };
+    let plane = Plane::new(&world, "acme");
     assert!(plane.get("v1/namespaces/t").await.is_ok());
     let before = world.marks();
     world.registry.tasks.spawn(world.registry.clone().run_chores());
@@ -308,10 +308,10 @@ async fn deletions_go_on_after_reads_that_fail() {
     let world = World::idle(Box::new(ShakyEngine { inner, failing: failing.clone() }));
     failing.store(2, Ordering::Relaxed);
     world.registry.tasks.spawn(world.registry.clone().run_chores());
-    Plane { world: &world, name: "acme".into() }.gone("v1/namespaces/t").await;
+    Plane::new(&world, "acme").gone("v1/namespaces/t").await;
     assert_eq!(failing.load(Ordering::Relaxed), 0);
 
-    let copy = Plane { world: &world, name: "copy".into() };
+    let copy = Plane::new(&world, "copy");
     assert!(copy.get("v1/namespaces/t").await.is_ok());
     failing.store(usize::MAX, Ordering::Relaxed);
     world.registry.resume_chores(copy.context().plane.id).await;
@@ -339,7 +339,7 @@ async fn free_names_are_given_away_after_a_crash_and_in_a_fork() {
     let before = world.marks();
     world.registry.tasks.spawn(world.registry.clone().run_chores());
     for name in ["acme", "copy"] {
-        let plane = Plane { world: &world, name: name.into() };
+        let plane = Plane::new(&world, name);
         if name == "copy" {
             world.registry.resume_chores(plane.context().plane.id).await;
         }
@@ -382,7 +382,7 @@ async fn a_foreign_finalizer_keeps_nobody_busy() {
     drop(world);
 
     let world = World::idle(Box::new(engine));
-    let plane = Plane { world: &world, name: "acme".into() };
+    let plane = Plane::new(&world, "acme");
     world.registry.tasks.spawn(world.registry.clone().run_chores());
     for path in &paths {
         let free = json!({"metadata": {"finalizers": null}});

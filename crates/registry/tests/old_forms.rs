@@ -218,7 +218,7 @@ async fn forks_and_restarts_read_the_same() {
     drop(world);
     let world = World::idle(Box::new(engine));
     for name in ["acme", "copy"] {
-        assert_eq!(listed(&Plane { world: &world, name: name.into() }, WIDGETS, &[]).await, SEEN, "{name}");
+        assert_eq!(listed(&Plane::new(&world, name), WIDGETS, &[]).await, SEEN, "{name}");
     }
 }
 

@@ -479,7 +479,7 @@ async fn nobody_but_masters_may_anything() {
     let world = World::new();
     world.plane("acme", json!({})).await;
     let plane = world.registry.store.plane("acme").unwrap();
-    let acme = Plane { world: &world, name: "acme".into() };
+    let acme = Plane::new(&world, "acme");
     let target = acme.target("v1/configmaps/default/a").await;
     let ann = RequestContext::new(plane.clone(), UserInfo::authenticated("ann", []));
     let (refused, text) = code(world.registry.get(&ann, &target, "").await);
@@ -591,4 +591,31 @@ async fn hostile_owner_references_get_a_short_answer() {
     object.set_at(&["metadata", "ownerReferences"], vec![owner; 20_000]);
     let status = plane.create("v1/configmaps/default", object).await.unwrap_err();
     assert!(status.code == 422 && status.message.len() < 100_000, "{} bytes", status.message.len());
+}
+
+/// Whoever is evicted is noted in the budget that allowed it, until its controller has seen the pod go.
+#[tokio::test]
+async fn budgets_note_who_was_evicted() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let pod = json!({
+        "metadata": {"name": "p", "labels": {"app": "web"}},
+        "spec": {"nodeName": "n", "serviceAccountName": "default", "containers": [{"name": "c", "image": "i"}]},
+    });
+    plane.create("v1/pods/default", pod).await.unwrap();
+    let ready = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    plane.patch("v1/pods/default/p/status", PatchKind::Merge, ready).await.unwrap();
+    let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 0, "selector": {}}});
+    plane.create("policy/v1/poddisruptionbudgets/default", budget).await.unwrap();
+    let counted = json!({"status": {
+        "observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 1, "desiredHealthy": 0, "expectedPods": 1,
+    }});
+    plane.patch("policy/v1/poddisruptionbudgets/default/b/status", PatchKind::Merge, counted).await.unwrap();
+
+    let target = plane.target("v1/pods/default/p/eviction").await;
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}});
+    world.registry.evict(&plane.context(), &target, eviction, &world::pairs(&[])).await.unwrap();
+    let spent = plane.get("policy/v1/poddisruptionbudgets/default/b").await.unwrap();
+    assert_eq!(spent.i64_at(&["status", "disruptionsAllowed"]), Some(0));
+    assert!(spent.str_at(&["status", "disruptedPods", "p"]).is_some(), "{spent}");
 }

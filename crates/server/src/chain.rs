@@ -75,7 +75,10 @@ pub(crate) async fn serve(
         if user.is_anonymous() && !is_public_path(&route.path()) {
             return Err(stranger(&user, &route, request.method(), &query));
         }
-        let plane = plane(&state, &peer, &route, &user)?;
+        let plane = plane(&state, &route, &user).await?;
+        if !user.is_anonymous() {
+            connected(&state, &peer, &plane)?;
+        }
         // Nobody in particular can do nothing in particular, so nothing of a plane's share is spent on it.
         let pass = if user.is_anonymous() { None } else { Some(entered(&state, &plane, &route)?) };
         if pass.is_some() {
@@ -203,7 +206,7 @@ fn stranger(user: &UserInfo, route: &Route, method: &Method, query: &Query) -> S
         Request::Resource(path) => path,
         _ => {
             let attributes = Attributes { user, plane: PlaneId::CORE, verb, target: Target::Path(&path) };
-            let text = refusal(&attributes, &Decision::NoOpinion);
+            let text = refusal(&attributes, &Decision::NO_OPINION);
             return Status::forbidden(&GroupResource::new("", ""), "", &text);
         }
     };
@@ -216,11 +219,12 @@ fn stranger(user: &UserInfo, route: &Route, method: &Method, query: &Query) -> S
         name: &own.name,
     };
     let attributes = Attributes { user, plane: PlaneId::CORE, verb, target };
-    Status::forbidden(&resource, &own.name, &refusal(&attributes, &Decision::NoOpinion))
+    Status::forbidden(&resource, &own.name, &refusal(&attributes, &Decision::NO_OPINION))
 }
 
-/// The plane a request is for. To somebody who belongs to one plane, the others do not exist.
-fn plane(state: &State, peer: &Peer, route: &Route, user: &UserInfo) -> Result<Arc<Plane>, Status> {
+/// The plane a request is for. To somebody who belongs to one plane, the others do not exist; to somebody who belongs to
+/// none, those that do not know them.
+async fn plane(state: &State, route: &Route, user: &UserInfo) -> Result<Arc<Plane>, Status> {
     let store = &state.registry.store;
     if user.is_anonymous() {
         // Strangers hear the same about planes that exist and planes that do not.
@@ -232,7 +236,14 @@ fn plane(state: &State, peer: &Peer, route: &Route, user: &UserInfo) -> Result<A
     };
     let reachable = |plane: &Arc<Plane>| user.home.is_none_or(|home| home == plane.id);
     let plane = found.filter(reachable).ok_or_else(|| plane_not_found(name))?;
-    // A connection made for one plane's host name carries no requests for another's.
+    match state.registry.knows(&plane, user).await? {
+        true => Ok(plane),
+        false => Err(plane_not_found(name)),
+    }
+}
+
+/// A connection made for one plane's host name carries no requests for another's.
+fn connected(state: &State, peer: &Peer, plane: &Plane) -> Result<(), Status> {
     let by_name =
         peer.server_name.as_deref().and_then(|name| crate::route::plane_of_host(name, &state.base_domains));
     if let Some(by_name) = by_name.filter(|name| *name != plane.name) {
@@ -242,7 +253,7 @@ fn plane(state: &State, peer: &Peer, route: &Route, user: &UserInfo) -> Result<A
         );
         return Err(Status::untyped(421, text));
     }
-    Ok(plane)
+    Ok(())
 }
 
 /// Takes a place among the plane's requests and notes that the plane is in use.

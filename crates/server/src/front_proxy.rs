@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use polder_client::extension::front_proxy_name;
 use polder_model::PlaneId;
-use rcgen::{BasicConstraints, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose};
 
-use crate::pki::{CA_DAYS, LEAF_DAYS, PkiError, named, read, write_private};
+use crate::pki::{LEAF_DAYS, PkiError, made_authority, named, read};
 
 /// Certificates that are kept, and for how long: signing one takes a tenth of a millisecond.
 const KEPT_LEN_MAX: usize = 1024;
@@ -42,17 +42,8 @@ impl FrontProxy {
         let (ca_pem, ca_key) = match (read(&cert_path)?, read(&key_path)?) {
             (Some(cert), Some(key)) => (cert, KeyPair::from_pem(&key).map_err(|_| unusable(&key_path))?),
             (Some(_), None) => return Err(unusable(&key_path)),
-            // The key is written first: without its certificate it has been used for nothing.
-            (None, _) => {
-                let key = KeyPair::generate()?;
-                let mut params = named(&[(DnType::CommonName, "polder-front-proxy")], CA_DAYS);
-                params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-                params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-                let cert = params.self_signed(&key)?.pem();
-                write_private(&key_path, &key.serialize_pem())?;
-                write_private(&cert_path, &cert)?;
-                (cert, key)
-            }
+            // A key without its certificate has been used for nothing.
+            (None, _) => made_authority("polder-front-proxy", &cert_path, &key_path)?,
         };
         let issuer = Issuer::from_ca_cert_pem(&ca_pem, ca_key).map_err(|_| unusable(&cert_path))?;
         Ok(FrontProxy { ca_pem, issuer, key: KeyPair::generate()?, kept: Mutex::default() })

@@ -217,6 +217,20 @@ impl Call {
         }
     }
 
+    /// Whether this client may ask for a resource that is not served here.
+    pub(crate) async fn authorize_unknown(&self, path: &ResourcePath) -> Result<(), Status> {
+        let verb = api_verb(&self.method, &self.route, &self.query);
+        let resource = GroupResource::new(path.group.clone(), path.resource.clone());
+        let target = authz::Target::Resource {
+            resource: &resource,
+            version: &path.version,
+            subresource: &path.subresource,
+            namespace: &path.namespace,
+            name: &path.name,
+        };
+        self.state.registry.authorize_target(&self.context, verb, target).await
+    }
+
     async fn resource(self, path: ResourcePath) -> Result<Answer, Status> {
         let found = self
             .state
@@ -224,16 +238,7 @@ impl Call {
             .resolve(&self.context.plane, &path.group, &path.version, &path.resource)
             .await?;
         let Some((definition, version)) = found else {
-            let verb = api_verb(&self.method, &self.route, &self.query);
-            let resource = GroupResource::new(path.group, path.resource);
-            let target = authz::Target::Resource {
-                resource: &resource,
-                version: &path.version,
-                subresource: &path.subresource,
-                namespace: &path.namespace,
-                name: &path.name,
-            };
-            self.state.registry.authorize_target(&self.context, verb, target).await?;
+            self.authorize_unknown(&path).await?;
             return Err(Status::path_not_found());
         };
         if !path.rest.is_empty() && path.subresource != "proxy" {

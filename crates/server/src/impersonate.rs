@@ -5,7 +5,7 @@
 
 use http::HeaderMap;
 use polder_auth::UserInfo;
-use polder_auth::authz::{Attributes, Decision, Target, refusal};
+use polder_auth::authz::{Attributes, Target, refusal};
 use polder_model::{GroupResource, PlaneId, SmolStr, Status};
 use polder_registry::Registry;
 
@@ -48,12 +48,12 @@ pub(crate) async fn impersonated(
             name: &one.name,
         };
         let attributes = Attributes { user: &user, plane, verb: "impersonate", target };
-        let decision = registry.authorizer.authorize(&attributes).await;
-        if decision != Decision::Allow {
+        let decision = registry.authorizer.authorize(&attributes).await?;
+        if !decision.is_allow() {
             return Err(Status::forbidden(&one.resource, &one.name, &refusal(&attributes, &decision)));
         }
     }
-    other.home = user.home;
+    other.home = user.home.or((plane != PlaneId::CORE).then_some(plane));
     Ok(other)
 }
 

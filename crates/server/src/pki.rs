@@ -69,16 +69,7 @@ impl Pki {
                 let unusable = || PkiError::Unusable { path: key_path.clone(), directory: directory.into() };
                 (cert, KeyPair::from_pem(&key).map_err(|_| unusable())?)
             }
-            (None, None) => {
-                let key = KeyPair::generate()?;
-                let mut params = named(&[(DnType::CommonName, "polder")], CA_DAYS);
-                params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-                params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-                let cert = params.self_signed(&key)?.pem();
-                write_private(&key_path, &key.serialize_pem())?;
-                write_private(&cert_path, &cert)?;
-                (cert, key)
-            }
+            (None, None) => made_authority("polder", &cert_path, &key_path)?,
             (Some(_), None) => {
                 return Err(PkiError::Unusable { path: key_path, directory: directory.into() });
             }
@@ -209,6 +200,22 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
     let mut file = options.open(&next).map_err(file_error)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(file_error)?;
     fs::rename(&next, path).map_err(file_error)
+}
+
+/// Makes an authority: its certificate in PEM, and its key. The key is written first.
+pub(crate) fn made_authority(
+    name: &str,
+    cert_path: &Path,
+    key_path: &Path,
+) -> Result<(String, KeyPair), PkiError> {
+    let key = KeyPair::generate()?;
+    let mut params = named(&[(DnType::CommonName, name)], CA_DAYS);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    let cert = params.self_signed(&key)?.pem();
+    write_private(key_path, &key.serialize_pem())?;
+    write_private(cert_path, &cert)?;
+    Ok((cert, key))
 }
 
 fn account_key(directory: &Path) -> Result<Vec<u8>, PkiError> {

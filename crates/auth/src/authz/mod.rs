@@ -1,9 +1,12 @@
 //! May you: authorizers asked in order, after the two questions that come before all of them.
 
+pub mod rbac;
+
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
-use polder_model::{GroupResource, PlaneId, SmolStr};
+use polder_model::{GroupResource, PlaneId, SmolStr, Status, format_smolstr};
 
 use crate::{MASTERS, UserInfo};
 
@@ -28,17 +31,46 @@ pub enum Target<'a> {
     Path(&'a str),
 }
 
+impl Target<'_> {
+    /// Empty for what is in none.
+    pub fn namespace(&self) -> &str {
+        match self {
+            Target::Resource { namespace, .. } => namespace,
+            Target::Path(_) => "",
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    Allow,
+    Allow {
+        reason: SmolStr,
+    },
     Deny {
         reason: SmolStr,
     },
     /// Ask the next one; nobody left means no.
-    NoOpinion,
+    NoOpinion {
+        reason: SmolStr,
+    },
 }
 
-pub type DecisionFuture<'a> = Pin<Box<dyn Future<Output = Decision> + Send + 'a>>;
+impl Decision {
+    pub const ALLOW: Decision = Decision::Allow { reason: SmolStr::new_static("") };
+    pub const NO_OPINION: Decision = Decision::NoOpinion { reason: SmolStr::new_static("") };
+
+    pub fn is_allow(&self) -> bool {
+        matches!(self, Decision::Allow { .. })
+    }
+
+    pub fn reason(&self) -> &SmolStr {
+        let (Decision::Allow { reason } | Decision::Deny { reason } | Decision::NoOpinion { reason }) = self;
+        reason
+    }
+}
+
+/// An error says that nobody could decide, which is neither yes nor no: the store cannot be read, say.
+pub type DecisionFuture<'a> = Pin<Box<dyn Future<Output = Result<Decision, Status>> + Send + 'a>>;
 
 /// One way to decide.
 pub trait Authorizer: Send + Sync {
@@ -48,45 +80,41 @@ pub trait Authorizer: Send + Sync {
 /// All authorizers, in order.
 #[derive(Default)]
 pub struct Chain {
-    pub authorizers: Vec<Box<dyn Authorizer>>,
+    pub authorizers: Vec<Arc<dyn Authorizer>>,
 }
 
 impl Chain {
-    pub async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+    pub async fn authorize(&self, attributes: &Attributes<'_>) -> Result<Decision, Status> {
         // An identity of one plane is nobody in every other, before any rule is looked at.
         if attributes.user.home.is_some_and(|home| home != attributes.plane) {
-            return Decision::Deny { reason: SmolStr::new_static("the credential belongs to another plane") };
+            let reason = SmolStr::new_static("the credential belongs to another plane");
+            return Ok(Decision::Deny { reason });
         }
-        if attributes.user.in_group(MASTERS) || is_public(attributes) || is_about_self(attributes) {
-            return Decision::Allow;
+        if attributes.user.in_group(MASTERS) {
+            return Ok(Decision::ALLOW);
         }
+        let is_public = is_public(attributes);
+        let mut reasons = SmolStr::default();
         for authorizer in &self.authorizers {
             match authorizer.authorize(attributes).await {
-                Decision::NoOpinion => {}
-                decided => return decided,
+                Err(_) if is_public => {}
+                Err(status) => return Err(status),
+                Ok(decision) => match decision {
+                    Decision::NoOpinion { reason } if reasons.is_empty() => reasons = reason,
+                    Decision::NoOpinion { reason } if reason.is_empty() => {}
+                    Decision::NoOpinion { reason } => reasons = format_smolstr!("{reasons}\n{reason}"),
+                    decided => return Ok(decided),
+                },
             }
         }
-        Decision::NoOpinion
+        Ok(if is_public { Decision::ALLOW } else { Decision::NoOpinion { reason: reasons } })
     }
 }
 
-/// What everybody may read: is the server alive, and which version is it.
+/// What everybody may read, whatever the plane's roles say: whether the server is there.
 fn is_public(attributes: &Attributes<'_>) -> bool {
     let Target::Path(path) = attributes.target else { return false };
     attributes.verb == "get" && is_public_path(path)
-}
-
-/// Whoever has a name may ask who it is and what it may do, as upstream's `system:basic-user` has it.
-fn is_about_self(attributes: &Attributes<'_>) -> bool {
-    let Target::Resource { resource, .. } = &attributes.target else { return false };
-    let about_self = match resource.group.as_str() {
-        "authentication.k8s.io" => resource.resource == "selfsubjectreviews",
-        "authorization.k8s.io" => {
-            matches!(resource.resource.as_str(), "selfsubjectaccessreviews" | "selfsubjectrulesreviews")
-        }
-        _ => false,
-    };
-    about_self && attributes.verb == "create" && attributes.user.in_group("system:authenticated")
 }
 
 /// Paths that tell nothing but that the server is there.
@@ -113,11 +141,9 @@ pub fn refusal(attributes: &Attributes<'_>, decision: &Decision) -> String {
             format!("User {user:?} cannot {verb} resource {name:?} in API group {group:?} {place}")
         }
     };
-    if let Decision::Deny { reason } = decision
-        && !reason.is_empty()
-    {
+    if !decision.reason().is_empty() {
         text.push_str(": ");
-        text.push_str(reason);
+        text.push_str(decision.reason());
     }
     text
 }
@@ -127,7 +153,10 @@ mod tests {
     use super::*;
 
     async fn decide(user: &UserInfo, plane: u64, target: Target<'_>) -> Decision {
-        Chain::default().authorize(&Attributes { user, plane: PlaneId(plane), verb: "get", target }).await
+        Chain::default()
+            .authorize(&Attributes { user, plane: PlaneId(plane), verb: "get", target })
+            .await
+            .unwrap()
     }
 
     #[tokio::test]
@@ -141,56 +170,29 @@ mod tests {
             name: "x",
         };
         let mut master = UserInfo::authenticated("root", [SmolStr::new(MASTERS)]);
-        assert_eq!(decide(&master, 2, target()).await, Decision::Allow);
+        assert_eq!(decide(&master, 2, target()).await, Decision::ALLOW);
         master.home = Some(PlaneId(2));
-        assert_eq!(decide(&master, 2, target()).await, Decision::Allow);
+        assert_eq!(decide(&master, 2, target()).await, Decision::ALLOW);
         assert!(matches!(decide(&master, 3, target()).await, Decision::Deny { .. }));
         assert!(matches!(decide(&master, 3, Target::Path("/healthz")).await, Decision::Deny { .. }));
 
         let user = UserInfo::authenticated("ann", []);
-        assert_eq!(decide(&user, 2, target()).await, Decision::NoOpinion);
+        assert_eq!(decide(&user, 2, target()).await, Decision::NO_OPINION);
         let attributes = Attributes { user: &user, plane: PlaneId(2), verb: "get", target: target() };
         assert_eq!(
-            refusal(&attributes, &Decision::NoOpinion),
+            refusal(&attributes, &Decision::NO_OPINION),
             r#"User "ann" cannot get resource "pods" in API group "" in the namespace "n""#
         );
-    }
-
-    #[tokio::test]
-    async fn whoever_has_a_name_may_ask_about_itself() {
-        let ask = async |user: &UserInfo, verb, group, resource| {
-            let resource = GroupResource::new(group, resource);
-            let target = Target::Resource {
-                resource: &resource,
-                version: "v1",
-                subresource: "",
-                namespace: "",
-                name: "",
-            };
-            Chain::default().authorize(&Attributes { user, plane: PlaneId(2), verb, target }).await
-        };
-        let (ann, nobody) = (UserInfo::authenticated("ann", []), UserInfo::anonymous());
-        for (group, resource) in [
-            ("authentication.k8s.io", "selfsubjectreviews"),
-            ("authorization.k8s.io", "selfsubjectaccessreviews"),
-            ("authorization.k8s.io", "selfsubjectrulesreviews"),
-        ] {
-            assert_eq!(ask(&ann, "create", group, resource).await, Decision::Allow, "{resource}");
-            assert_eq!(ask(&ann, "list", group, resource).await, Decision::NoOpinion, "{resource}");
-            assert_eq!(ask(&nobody, "create", group, resource).await, Decision::NoOpinion, "{resource}");
-        }
-        let others = ask(&ann, "create", "authorization.k8s.io", "subjectaccessreviews").await;
-        assert_eq!(others, Decision::NoOpinion);
     }
 
     #[tokio::test]
     async fn anybody_may_see_health_and_version() {
         let nobody = UserInfo::anonymous();
         for path in ["/healthz", "/livez", "/readyz", "/version", "/version/"] {
-            assert_eq!(decide(&nobody, 1, Target::Path(path)).await, Decision::Allow, "{path}");
+            assert_eq!(decide(&nobody, 1, Target::Path(path)).await, Decision::ALLOW, "{path}");
         }
         for path in ["/metrics", "/api", "/healthz/x/../..", "/livezz"] {
-            assert_eq!(decide(&nobody, 1, Target::Path(path)).await, Decision::NoOpinion, "{path}");
+            assert_eq!(decide(&nobody, 1, Target::Path(path)).await, Decision::NO_OPINION, "{path}");
         }
     }
 }

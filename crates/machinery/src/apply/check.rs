@@ -136,7 +136,7 @@ impl<'v> Check<'v> {
             | (LeafKind::Text, Value::String(_))
             | (LeafKind::Boolean, Value::Bool(_)) => {}
             (LeafKind::Number, other) => {
-                self.problem(format!("expected numeric (int or float), got {}", go_type(other)));
+                self.problem(format!("expected numeric (int or float), got {}", go_text::type_name(other)));
             }
             (LeafKind::Text, other) => {
                 let shown = cut(go_syntax(other));
@@ -162,19 +162,6 @@ fn cut(mut text: String) -> String {
         text.push_str("...");
     }
     text
-}
-
-/// `%T`.
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Int(_) => "int64",
-        Value::Float(_) => "float64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
 }
 
 /// `%#v`.

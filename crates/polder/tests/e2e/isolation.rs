@@ -216,6 +216,17 @@ fn a_name_used_again() {
     old.get(MAPS).expect(404);
 }
 
+const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
+
+/// Gives somebody one of the default roles in the default namespace.
+fn binding(user: &str, role: &str) -> Value {
+    json!({
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    })
+}
+
 /// Tokens may be confined to one plane, and then are nobody in all others.
 #[test]
 fn tokens() {
@@ -239,8 +250,20 @@ fn tokens() {
         closed(&client, PLANES);
     }
     acme.with_token("all").unwrap().get(MAPS).expect(200);
-    let refused = acme.with_token("none").unwrap().get(MAPS).expect(403).json();
-    assert!(refused["message"].as_str().unwrap().contains("User \"bob\" cannot list"), "{refused}");
+    // To somebody without a plane, those do not exist that have no binding for them.
+    let bob = acme.with_token("none").unwrap();
+    assert_eq!(
+        bob.get(MAPS).expect(404).text(),
+        bob.in_plane("none").get(MAPS).expect(404).text().replace("none", "acme")
+    );
+    acme.post(BINDINGS, &binding("bob", "view")).expect(201);
+    bob.get(MAPS).expect(200);
+    let refused = bob.post(MAPS, &secret("of-bob")).expect(403).json();
+    assert!(refused["message"].as_str().unwrap().contains("User \"bob\" cannot create"), "{refused}");
+    bob.in_plane("globex").get(MAPS).expect(404);
+    bob.at_root().get(MAPS).expect(403);
+    acme.delete(&format!("{BINDINGS}/bob")).expect(200);
+    bob.get(MAPS).expect(404);
     acme.with_token("other").unwrap().get(MAPS).expect(401);
 }
 
@@ -361,6 +384,8 @@ fn impersonation() {
     }
     // Whoever may not, may not.
     let weak = acme.with_token("weak").unwrap();
+    as_ann(&weak, &masters).expect(404);
+    acme.post(BINDINGS, &binding("bob", "edit")).expect(201);
     let refused = as_ann(&weak, &masters).expect(403).json();
     assert_eq!(
         refused["message"],

@@ -109,6 +109,7 @@ fn session(variable: &str, what: &str) {
                 workload(kubectl, home.path());
                 server_side(kubectl);
                 config(kubectl);
+                rights(kubectl);
             });
         }
     });
@@ -176,6 +177,71 @@ fn workload(kubectl: &Kubectl, home: &Path) {
     kubectl.says("delete service web", "service \"web\" deleted");
     kubectl.contains("delete deployment web --wait=true --timeout=20s", "deployment.apps \"web\" deleted");
     kubectl.fails("get deployment web", "deployments.apps \"web\" not found");
+}
+
+const TEAM: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: team, namespace: default}
+rules:
+- {apiGroups: [''], resources: [configmaps], verbs: [get, list, create]}
+- {apiGroups: [''], resources: [secrets], resourceNames: [shared], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: team, namespace: default}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: team}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: team}
+- {kind: ServiceAccount, name: robot, namespace: default}
+";
+
+/// Roles and bindings: auth reconcile, can-i, can-i --list, and what they give.
+fn rights(kubectl: &Kubectl) {
+    let ann = "--as ann --as-group team";
+    kubectl.fails(&format!("get configmaps {ann}"), "User \"ann\" cannot list resource \"configmaps\"");
+    let (made, said) = kubectl.run(&["auth", "reconcile", "-f", "-"], TEAM);
+    assert!(made && said.contains("role.rbac.authorization.k8s.io/team reconciled"), "{said}");
+    kubectl.contains(&format!("get configmaps {ann}"), "kube-root-ca.crt");
+    kubectl.says(&format!("create configmap of-ann {ann}"), "configmap/of-ann created");
+    kubectl.fails(&format!("delete configmap of-ann {ann}"), "cannot delete resource \"configmaps\"");
+    let robot = "--as system:serviceaccount:default:robot";
+    for (who, question, answer) in [
+        (ann, "get configmaps", "yes"),
+        (ann, "get secrets/shared", "yes"),
+        (ann, "get secrets", "no"),
+        (ann, "get configmaps -n kube-system", "no"),
+        (robot, "create configmaps", "yes"),
+        (robot, "get /apis", "yes"),
+        (robot, "get /metrics", "no"),
+        ("", "* *", "yes"),
+    ] {
+        let line = format!("auth can-i {question} {who}");
+        let (_, said) = kubectl.run(&line.split_whitespace().collect::<Vec<_>>(), "");
+        assert_eq!(said.lines().last(), Some(answer), "{line}: {said}");
+    }
+    let list = kubectl.ok(&format!("auth can-i --list {ann}"));
+    assert!(
+        list.lines().any(|line| line.starts_with("configmaps ") && line.ends_with("[get list create]")),
+        "{list}"
+    );
+    assert!(list.contains("selfsubjectrulesreviews.authorization.k8s.io"), "{list}");
+    let more = TEAM.replace("list, create", "list, create, delete");
+    assert!(kubectl.run(&["auth", "reconcile", "-f", "-"], &more).0);
+    kubectl.contains(&format!("delete configmap of-ann {ann}"), "configmap \"of-ann\" deleted");
+    let role = "create role more --verb=get --resource=pods";
+    kubectl.fails(&format!("{role} {ann}"), "cannot create resource \"roles\"");
+    kubectl.says(
+        "create rolebinding admin --clusterrole=admin --user=ann",
+        "rolebinding.rbac.authorization.k8s.io/admin created",
+    );
+    kubectl.says(&format!("{role} {ann}"), "role.rbac.authorization.k8s.io/more created");
+    kubectl.fails(
+        &format!("create role too-much --verb=get --resource=nodes {ann}"),
+        "is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"nodes\"], Verbs:[\"get\"]}",
+    );
+    kubectl.ok("delete rolebinding admin team");
+    kubectl.fails(&format!("get configmaps {ann}"), "forbidden");
 }
 
 /// apply --server-side: owners, conflicts, force, and moving from client-side apply.

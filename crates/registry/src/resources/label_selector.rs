@@ -14,22 +14,33 @@ pub(super) fn validate(selector: Option<&Value>, path: &FieldPath<'_>, errors: &
 }
 
 fn validate_expression(expression: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
+    if !validate_operator(expression, path, errors) {
+        let (operator, why) = (text(expression, "operator"), "not a valid selector operator");
+        errors.push(FieldError::invalid(path.member("operator"), operator, why));
+    }
+    validate_labels(expression, path, errors);
+}
+
+/// Checks whether the operator of an expression goes with its values; it may be one that nobody knows.
+pub(super) fn validate_operator(expression: &Value, path: &FieldPath<'_>, errors: &mut Errors) -> bool {
     let values_empty = expression.array_at(&["values"]).is_empty();
-    let values_path = path.member("values");
+    let path = path.member("values");
     match (text(expression, "operator"), values_empty) {
         ("In" | "NotIn", false) | ("Exists" | "DoesNotExist", true) => {}
-        ("In" | "NotIn", true) => errors
-            .push(FieldError::required(values_path, "must be specified when `operator` is 'In' or 'NotIn'")),
+        ("In" | "NotIn", true) => {
+            errors.push(FieldError::required(path, "must be specified when `operator` is 'In' or 'NotIn'"));
+        }
         ("Exists" | "DoesNotExist", false) => errors.push(FieldError::forbidden(
-            values_path,
+            path,
             "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
         )),
-        (unknown, _) => errors.push(FieldError::invalid(
-            path.member("operator"),
-            unknown,
-            "not a valid selector operator",
-        )),
+        _ => return false,
     }
+    true
+}
+
+/// Checks that an expression is about a label, and what it may be.
+pub(super) fn validate_labels(expression: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
     qualified_name(text(expression, "key"), &path.member("key"), errors);
     each(expression, "values", path, errors, |value, path, errors| {
         label_value(value.as_str().unwrap_or_default(), path, errors);

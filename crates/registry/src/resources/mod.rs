@@ -39,6 +39,7 @@ mod every_kind_tests;
 #[cfg(test)]
 mod rows;
 
+mod accessreview;
 pub(crate) mod apiservice;
 pub(crate) mod certificatesigningrequest;
 mod clusterrole;
@@ -109,6 +110,9 @@ use crate::catalog::PLAIN;
 
 /// Every kind with a behavior of its own. Kinds of the table that are not here are [`Behavior::PLAIN`].
 pub(crate) static ALL: &[&Behavior] = &[
+    &accessreview::LOCAL_SUBJECT_ACCESS_REVIEW,
+    &accessreview::SELF_SUBJECT_ACCESS_REVIEW,
+    &accessreview::SUBJECT_ACCESS_REVIEW,
     &apiservice::API_SERVICE,
     &certificatesigningrequest::CERTIFICATE_SIGNING_REQUEST,
     &clusterrole::CLUSTER_ROLE,

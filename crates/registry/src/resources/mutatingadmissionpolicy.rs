@@ -4,12 +4,9 @@
 
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::admission_rules::{FAILURE_POLICIES, validate_match_conditions, validate_match_resources};
 use super::cells;
-use super::checks::{Errors, default_at, each, one_of, required, same, some, text, texts};
-use super::validatingadmissionpolicy::{
-    default_matcher, param_kind_cell, validate_param_kind, validate_variable,
-};
+use super::checks::{Errors, default_at, each, one_of, required, some, text, texts};
+use super::validatingadmissionpolicy::{default_matcher, param_kind_cell, validate_policy};
 use crate::behavior::{Behavior, Column, Print};
 
 const PATCH_TYPES: [&str; 2] = ["ApplyConfiguration", "JSONPatch"];
@@ -45,28 +42,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     let empty = Value::Null;
     let spec = new.get("spec").unwrap_or(&empty);
     let path = FieldPath::root("spec");
-    if required(spec, "failurePolicy", &path, errors) {
-        one_of(spec, "failurePolicy", &FAILURE_POLICIES, &path, errors);
-    }
-    if let Some(param) = some(spec, "paramKind") {
-        validate_param_kind(param, &path.member("paramKind"), errors);
-    }
-    match some(spec, "matchConstraints") {
-        None => errors.push(FieldError::required(path.member("matchConstraints"), "")),
-        Some(constraints) => {
-            let path = path.member("matchConstraints");
-            validate_match_resources(constraints, &path, errors);
-            if constraints.array_at(&["resourceRules"]).is_empty() {
-                errors.push(FieldError::required(path.member("resourceRules"), ""));
-            }
-            validate_operations(constraints, &path, errors);
-        }
-    }
-    let unchanged = |old: &Value, key: &str| same(old.at(&["spec", key]), spec.get(key));
-    if !old.is_some_and(|old| unchanged(old, "paramKind") && unchanged(old, "matchConditions")) {
-        validate_match_conditions(spec, &path, errors);
-    }
-    each(spec, "variables", &path, errors, validate_variable);
+    validate_policy(spec, old, &path, errors, validate_operations);
     if spec.array_at(&["mutations"]).is_empty() {
         let why = "mutations must contain at least one item";
         errors.push(FieldError::required(path.member("mutations"), why));

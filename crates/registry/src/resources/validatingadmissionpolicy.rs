@@ -67,8 +67,28 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     let empty = Value::Null;
     let spec = new.get("spec").unwrap_or(&empty);
     let path = FieldPath::root("spec");
-    if required(spec, "failurePolicy", &path, errors) {
-        one_of(spec, "failurePolicy", &FAILURE_POLICIES, &path, errors);
+    validate_policy(spec, old, &path, errors, |_, _, _| {});
+    if spec.array_at(&["validations"]).is_empty() && spec.array_at(&["auditAnnotations"]).is_empty() {
+        let why = "validations or auditAnnotations must contain at least one item";
+        errors.push(FieldError::required(path.member("validations"), why));
+        errors.push(FieldError::required(path.member("auditAnnotations"), why));
+        return;
+    }
+    each(spec, "validations", &path, errors, validate_validation);
+    let name = new.str_at(&["metadata", "name"]).unwrap_or_default();
+    validate_annotations(spec, name, &path, errors);
+}
+
+/// What policies of both kinds have in common. `more` is asked about the constraints.
+pub(super) fn validate_policy(
+    spec: &Value,
+    old: Option<&Value>,
+    path: &FieldPath<'_>,
+    errors: &mut Errors,
+    more: impl FnOnce(&Value, &FieldPath<'_>, &mut Errors),
+) {
+    if required(spec, "failurePolicy", path, errors) {
+        one_of(spec, "failurePolicy", &FAILURE_POLICIES, path, errors);
     }
     if let Some(param) = some(spec, "paramKind") {
         validate_param_kind(param, &path.member("paramKind"), errors);
@@ -81,25 +101,17 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
             if constraints.array_at(&["resourceRules"]).is_empty() {
                 errors.push(FieldError::required(path.member("resourceRules"), ""));
             }
+            more(constraints, &path, errors);
         }
     }
     let unchanged = |old: &Value, key: &str| same(old.at(&["spec", key]), spec.get(key));
     if !old.is_some_and(|old| unchanged(old, "paramKind") && unchanged(old, "matchConditions")) {
-        validate_match_conditions(spec, &path, errors);
+        validate_match_conditions(spec, path, errors);
     }
-    each(spec, "variables", &path, errors, validate_variable);
-    if spec.array_at(&["validations"]).is_empty() && spec.array_at(&["auditAnnotations"]).is_empty() {
-        let why = "validations or auditAnnotations must contain at least one item";
-        errors.push(FieldError::required(path.member("validations"), why));
-        errors.push(FieldError::required(path.member("auditAnnotations"), why));
-        return;
-    }
-    each(spec, "validations", &path, errors, validate_validation);
-    let name = new.str_at(&["metadata", "name"]).unwrap_or_default();
-    validate_annotations(spec, name, &path, errors);
+    each(spec, "variables", path, errors, validate_variable);
 }
 
-pub(super) fn validate_param_kind(param: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
+fn validate_param_kind(param: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
     let version_path = path.member("apiVersion");
     if required(param, "apiVersion", path, errors) {
         let api_version = text(param, "apiVersion");
@@ -128,7 +140,7 @@ pub(super) fn validate_param_kind(param: &Value, path: &FieldPath<'_>, errors: &
     }
 }
 
-pub(super) fn validate_variable(variable: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
+fn validate_variable(variable: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
     let name = text(variable, "name");
     let identifier = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         && !name.bytes().next().is_some_and(|byte| byte.is_ascii_digit());

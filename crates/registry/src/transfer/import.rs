@@ -394,6 +394,7 @@ impl Import {
             self.registry.customs.forget(self.inside.plane.id);
         }
         self.registry.rulebooks.forget(self.inside.plane.id);
+        self.registry.roles.forget(self.inside.plane.id);
         self.registry.flows.forget(self.inside.plane.id);
         Ok(())
     }

@@ -55,11 +55,11 @@ impl World {
 
     /// Makes a plane the way a provider does.
     pub(crate) async fn plane(&self, name: &str, spec: Value) -> Plane<'_> {
-        let core = Plane { world: self, name: "core".into() };
+        let core = Plane::new(self, "core");
         core.create("polder.dev/v1alpha1/planes", json!({"metadata": {"name": name}, "spec": spec}))
             .await
             .unwrap();
-        Plane { world: self, name: name.into() }
+        Plane::new(self, name)
     }
 
     /// How many objects the core plane has; while no plane comes or goes only notes of unfinished chores do.
@@ -78,19 +78,31 @@ impl World {
     }
 
     pub(crate) fn core(&self) -> Plane<'_> {
-        Plane { world: self, name: "core".into() }
+        Plane::new(self, "core")
     }
 }
 
 pub(crate) struct Plane<'a> {
     pub(crate) world: &'a World,
     pub(crate) name: String,
+    pub(crate) user: UserInfo,
 }
 
-impl Plane<'_> {
+impl<'a> Plane<'a> {
+    pub(crate) fn new(world: &'a World, name: &str) -> Plane<'a> {
+        Plane { world, name: name.into(), user: UserInfo::system() }
+    }
+
+    /// The same plane as somebody of it sees it.
+    pub(crate) fn as_user(&self, name: &str, groups: &[&str]) -> Plane<'a> {
+        let mut user = UserInfo::authenticated(name, groups.iter().map(SmolStr::new));
+        user.home = Some(self.context().plane.id);
+        Plane { world: self.world, name: self.name.clone(), user }
+    }
+
     pub(crate) fn context(&self) -> RequestContext {
         let plane = self.world.registry.store.plane(&self.name).expect("the plane exists");
-        RequestContext::new(plane, UserInfo::system())
+        RequestContext::new(plane, self.user.clone())
     }
 
     /// `v1/configmaps`, `apps/v1/deployments/default/web/scale`: group, version, resource, namespace, name, part.

@@ -12,14 +12,13 @@ use http::header::{self, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
-use polder_auth::authz;
-use polder_model::{GroupResource, Status};
+use polder_model::Status;
 use polder_registry::extensions::Extension;
 
 use super::{Aggregator, ExtensionBody, Under, headers};
 use crate::answer::{self, Answer};
 use crate::body::{AnswerBody, BrokenOff};
-use crate::handler::{Call, api_verb, is_long_running};
+use crate::handler::{Call, is_long_running};
 use crate::route;
 
 /// A stream that has not begun after this does not begin.
@@ -47,18 +46,7 @@ impl Call {
             return Err(Status::method_not_allowed());
         }
         match self.route.request() {
-            route::Request::Resource(path) => {
-                let resource = GroupResource::new(path.group, path.resource);
-                let target = authz::Target::Resource {
-                    resource: &resource,
-                    version: &path.version,
-                    subresource: &path.subresource,
-                    namespace: &path.namespace,
-                    name: &path.name,
-                };
-                let verb = api_verb(&self.method, &self.route, &self.query);
-                self.state.registry.authorize_target(&self.context, verb, target).await?;
-            }
+            route::Request::Resource(path) => self.authorize_unknown(&path).await?,
             _ => self.authorize_path().await?,
         }
         self.hand_on(&extension).await
