@@ -60,7 +60,7 @@ fn expect_reason(plane: &Client, reason: &str) {
 
 /// A server that answers discovery as it should, and everything else by a function.
 fn polite(rest: impl Fn(&Asked, &mut dyn Write) -> std::io::Result<()> + Send + Sync + 'static) -> Handler {
-    Arc::new(move |asked, out| match asked.path.as_str() {
+    Arc::new(move |asked, out| match asked.path.split('?').next().unwrap_or_default() {
         "/apis/wardle.example.com/v1alpha1" => answer_json(out, 200, &resource_list()),
         "/openapi/v3" => {
             let url = "/openapi/v3/apis/wardle.example.com/v1alpha1?hash=ABC";
@@ -263,8 +263,8 @@ fn extension_servers_are_in_openapi_v2() {
         let mut explain = std::process::Command::new(kubectl);
         explain.arg("--kubeconfig").arg(polder.plane_kubeconfig("acme")).env("HOME", polder.directory());
         let said = explain.args(["explain", "flunders.reference"]).output().unwrap();
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
-        assert!(said.contains("What it refers to."), "{said}");
+        let text = String::from_utf8_lossy(&said.stdout);
+        assert!(text.contains("What it refers to."), "{said:?}");
     }
 }
 
