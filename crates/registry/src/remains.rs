@@ -10,6 +10,8 @@ use crate::custom::set_condition;
 
 /// Rows a message has at most: finalizers have any names, and as many as somebody likes.
 const ROWS_MAX: usize = 100;
+/// And how long those are that somebody else worded.
+const ROW_LEN_MAX: usize = 256;
 
 /// Objects that wait for something, by resource and by finalizer; and what could not be found out.
 #[derive(Debug, Default)]
@@ -90,6 +92,7 @@ impl Remains {
 }
 
 fn note(rows: &mut Vec<String>, row: String) {
+    let row: String = row.chars().take(ROW_LEN_MAX).collect();
     if rows.len() < ROWS_MAX && !rows.contains(&row) {
         rows.push(row);
     }

@@ -31,7 +31,8 @@ const PAGE_LEN_TEXT: &str = "100";
 struct Remote<'a> {
     extension: &'a Extension,
     resource: &'a str,
-    verbs: &'a [Value],
+    /// All its objects in a namespace can be deleted with one request.
+    all_at_once: bool,
 }
 
 impl Registry {
@@ -61,18 +62,14 @@ impl Registry {
                     continue;
                 }
             };
-            for one in list.array_at(&["resources"]).iter().take(RESOURCES_MAX) {
-                let (resource, verbs) = (one.str_at(&["name"]).unwrap_or_default(), one.array_at(&["verbs"]));
-                let namespaced = one.get("namespaced").and_then(Value::as_bool) == Some(true);
-                let deletable = verbs.iter().any(|verb| verb.as_str() == Some("delete"));
-                let is_part = resource.is_empty() || resource.contains('/');
-                if !namespaced || !deletable || is_part {
+            let resources = deletable(&list);
+            // It may be long, and is not held while somebody is waited for.
+            drop(list);
+            for (resource, all_at_once) in resources {
+                if !seen.insert((extension.group.clone(), resource.clone())) {
                     continue;
                 }
-                if !seen.insert((extension.group.clone(), SmolStr::new(resource))) {
-                    continue;
-                }
-                let remote = Remote { extension, resource, verbs };
+                let remote = Remote { extension, resource: &resource, all_at_once };
                 if let Err(status) = self.empty_one(plane, namespace, &remote, remains).await {
                     remains.failed(status.message);
                 }
@@ -98,8 +95,7 @@ impl Registry {
             }
         };
         let list = || self.call_extension(plane.id, at(ExtensionVerb::Get, "").with("limit", PAGE_LEN_TEXT));
-        let all_at_once = remote.verbs.iter().any(|verb| verb.as_str() == Some("deletecollection"));
-        let deleted = match all_at_once {
+        let deleted = match remote.all_at_once {
             true => {
                 let request = at(ExtensionVerb::Delete(options.clone()), "");
                 is_supported(self.call_extension(plane.id, request).await)?.is_some()
@@ -108,12 +104,13 @@ impl Registry {
         };
         if !deleted {
             let Some(page) = is_supported(list().await)? else { return Ok(()) };
-            for object in page.array_at(&["items"]).iter().take(PAGE_LEN) {
-                let name = object.str_at(&["metadata", "name"]).unwrap_or_default();
-                if !name.is_empty() {
-                    let request = at(ExtensionVerb::Delete(options.clone()), name);
-                    is_supported(self.call_extension(plane.id, request).await)?;
-                }
+            let name =
+                |object: &Value| SmolStr::new(object.str_at(&["metadata", "name"]).unwrap_or_default());
+            let names: Vec<SmolStr> = page.array_at(&["items"]).iter().take(PAGE_LEN).map(name).collect();
+            drop(page);
+            for name in names.iter().filter(|name| !name.is_empty()) {
+                let request = at(ExtensionVerb::Delete(options.clone()), name);
+                is_supported(self.call_extension(plane.id, request).await)?;
             }
         }
         let Some(page) = is_supported(list().await)? else { return Ok(()) };
@@ -135,6 +132,17 @@ impl Registry {
 
 fn request(extension: &Extension, verb: ExtensionVerb) -> ExtensionRequest {
     ExtensionRequest::new(ACCOUNT, verb, &extension.group, &extension.version)
+}
+
+/// Resources in namespaces whose objects can be deleted; and whether all at once.
+fn deletable(list: &Value) -> Vec<(SmolStr, bool)> {
+    let resources = list.array_at(&["resources"]).iter().take(RESOURCES_MAX).filter_map(|one| {
+        let name = one.str_at(&["name"]).filter(|name| !name.is_empty() && !name.contains('/'))?;
+        let has = |wanted: &str| one.array_at(&["verbs"]).iter().any(|verb| verb.as_str() == Some(wanted));
+        let namespaced = one.get("namespaced").and_then(Value::as_bool) == Some(true);
+        (namespaced && has("delete")).then(|| (SmolStr::new(name), has("deletecollection")))
+    });
+    resources.collect()
 }
 
 /// What was answered; nothing if that cannot be asked for there, or is gone.

@@ -32,15 +32,17 @@ impl Turn<'_> {
         let (client, plane) = (&self.plane.client, self.plane.plane);
         let list = client.extension(plane, request()).await.map_err(unknown)?;
         let Some(list) = list else { return Ok(Owner::Unclear) };
-        let Some((resource, namespaced)) = resource_of(&list, text("kind")) else {
-            return Ok(Owner::Unclear);
-        };
+        let found =
+            resource_of(&list, text("kind")).map(|(name, namespaced)| (SmolStr::new(name), namespaced));
+        // It may be long, and is not held while somebody is waited for.
+        drop(list);
+        let Some((resource, namespaced)) = found else { return Ok(Owner::Unclear) };
         if namespaced && object.namespace.is_empty() {
             return Ok(Owner::Unclear);
         }
         let place = match namespaced {
-            true => request().under(&["namespaces", &object.namespace, resource, text("name")]),
-            false => request().under(&[resource, text("name")]),
+            true => request().under(&["namespaces", &object.namespace, &resource, text("name")]),
+            false => request().under(&[&resource, text("name")]),
         };
         let owner = match client.extension(plane, place).await {
             Ok(None) => Owner::Unclear,

@@ -25,8 +25,8 @@ use super::{Aggregator, ExtensionBody, headers};
 pub(super) const ASK_PATIENCE: Duration = Duration::from_secs(5);
 /// What a controller asks for may take longer: a metric is computed, a collection is deleted.
 const CALL_PATIENCE: Duration = Duration::from_secs(10);
-/// What is read of an answer to a controller.
-const CALL_BYTES_MAX: usize = 4 << 20;
+/// What is read of an answer to a controller. It is parsed at once, and controllers keep only what they need of it.
+const CALL_BYTES_MAX: usize = 2 << 20;
 
 /// One question.
 pub(super) struct Question<'a> {
