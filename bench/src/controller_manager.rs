@@ -9,8 +9,6 @@ use anyhow::Context as _;
 use crate::process::Process;
 use crate::subject::Peer;
 
-/// The two that have something to do here, as upstream names them.
-const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller";
 /// Upstream's own limit is 20 requests a second, so that the limit and not the work would be measured.
 const REQUESTS_PER_SECOND: &str = "100000";
 
@@ -21,13 +19,14 @@ pub(crate) struct ControllerManager {
 }
 
 impl ControllerManager {
-    /// Starts it, if the peer has one. It is not ready then: whoever needs it must see it work.
-    pub(crate) fn start(peer: &Peer) -> anyhow::Result<Option<ControllerManager>> {
+    /// Starts it with a few controllers, as upstream names them, if the peer has one. It is not ready then: whoever needs it
+    /// must see it work.
+    pub(crate) fn start(peer: &Peer, controllers: &str) -> anyhow::Result<Option<ControllerManager>> {
         let Some(binary) = &peer.controllers else { return Ok(None) };
         let child = Command::new(binary)
             .arg("--kubeconfig")
             .arg(&peer.kubeconfig_file)
-            .args(["--controllers", CONTROLLERS, "--leader-elect=false", "--secure-port=0"])
+            .args(["--controllers", controllers, "--leader-elect=false", "--secure-port=0"])
             .args(["--kube-api-qps", REQUESTS_PER_SECOND, "--kube-api-burst", REQUESTS_PER_SECOND])
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -15,6 +15,8 @@ use crate::subject::{Peer, Subject};
 
 pub(super) const CASES: &[&str] = &["cleanup/dependents", "cleanup/namespace"];
 
+/// The two that have something to do here.
+const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller";
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Between two looks whether anything is left.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -23,7 +25,7 @@ pub(super) async fn run(bench: &mut Bench, polder: &Subject<'_>, peer: Option<&P
     if !CASES.iter().any(|case| bench.wants(case)) {
         return Ok(());
     }
-    let manager = peer.map(ControllerManager::start).transpose()?.flatten();
+    let manager = peer.map(|peer| ControllerManager::start(peer, CONTROLLERS)).transpose()?.flatten();
     let peer = peer.zip(manager.as_ref()).map(|(peer, manager)| Subject {
         name: "peer",
         kubeconfig: &peer.kubeconfig,

@@ -12,6 +12,7 @@ mod planes;
 mod protobuf;
 mod rights;
 mod rollout;
+mod rollouts;
 mod rules;
 mod watches;
 
@@ -56,6 +57,7 @@ pub(crate) async fn run(mut bench: Bench) -> anyhow::Result<Report> {
     let api = [
         objects::CASES,
         apply::CASES,
+        rollouts::CASES,
         rules::CASES,
         rights::CASES,
         lists::CASES,
@@ -84,6 +86,7 @@ pub(crate) async fn run(mut bench: Bench) -> anyhow::Result<Report> {
         }
         objects::run(&mut bench, &subjects).await.context("objects")?;
         apply::run(&mut bench, &subjects).await.context("apply")?;
+        rollouts::run(&mut bench, &subjects[0], peer.as_ref()).await.context("rollouts")?;
         rules::run(&mut bench, &subjects).await.context("rules")?;
         rights::run(&mut bench, &subjects).await.context("rights")?;
         lists::run(&mut bench, &subjects).await.context("lists")?;

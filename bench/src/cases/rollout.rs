@@ -4,6 +4,8 @@
 //! No metric tells the latter, so it is seen from outside, in a tenth of the planes: a watch shows a pod being made, then
 //! bound, then running, and each step is one controller's answer to the step before. Both ends of a step come by the
 //! same watch, so its own delay cancels out on average; a tail of ours is in the figure all the same.
+//!
+//! Beside them is a plane that needs little: a Deployment of nothing is made there now and then, and gets its replica set.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::{Bench, PLANES, ratio, report};
+use super::{Bench, PLANES, plane_create, ratio, report};
 use crate::connection::{Call, Connection};
 use crate::lines::Lines;
 use crate::load::{Load, Measured};
@@ -27,6 +29,9 @@ const SETTLE: Duration = Duration::from_secs(3);
 const SAMPLED: usize = 10;
 /// A node has room for 110 pods.
 const NODES: usize = 2;
+/// The plane that needs little, and how often it does.
+const LIGHT: &str = "light";
+const LIGHT_EVERY: Duration = Duration::from_millis(50);
 /// Milliseconds from event to write, in 99 of 100 cases.
 const GOAL: f64 = 50.0;
 
@@ -56,18 +61,24 @@ pub(super) async fn run(bench: &mut Bench) -> anyhow::Result<()> {
         rollouts.spawn(async move {
             told.wait_for(|go| *go).await?;
             let sent = Instant::now();
-            connection.send(Call::post(collection, deployment(replicas))).await?;
+            connection.send(Call::post(collection, deployment("web", replicas))).await?;
             available(deployments, replicas).await?;
             anyhow::Ok(sent.elapsed())
         });
     }
+    let mut light = Light::prepare(&mut Connection::open(&kubeconfig).await?).await?;
+    let alone = light.deployments(|made| made >= 40).await?;
     let cpu = server.process.cpu()?;
     let started = Instant::now();
     go.send_replace(true);
+    let (done, is_done) = tokio::sync::watch::channel(false);
+    let mut beside = JoinSet::new();
+    beside.spawn(async move { light.deployments(|_| *is_done.borrow()).await });
     let took = tokio::time::timeout(PATIENCE, joined(rollouts)).await;
     let took = took.context("some Deployments did not become available")??;
     let elapsed = started.elapsed();
     let cpu = server.process.cpu()?.saturating_sub(cpu);
+    done.send_replace(true);
     let measured = Measured::new(planes, took, elapsed, cpu, server.process.resident()?);
     report(bench, format!("deployment of {replicas}, in {planes} planes at once"), None, &[measured]);
     let name = format!("{planes} deployments of {replicas}, until all are available");
@@ -79,10 +90,18 @@ pub(super) async fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let steps = steps.context("some pods were not seen running")??;
     let (bound, running): (Vec<_>, Vec<_>) =
         steps.into_iter().map(|steps| (steps.bound, steps.running)).unzip();
-    for (title, took) in [("created to bound", bound), ("bound to running", running)] {
-        let step = Measured::new(1, took.concat(), Duration::ZERO, Duration::ZERO, 0);
+    let beside = tokio::time::timeout(PATIENCE, joined(beside)).await;
+    let beside = beside.context("a Deployment got no replica set")??.concat();
+    let rows = [
+        ("meanwhile, pod created to bound", bound.concat()),
+        ("meanwhile, pod bound to running", running.concat()),
+        ("meanwhile, Deployment to replica set in another plane", beside),
+        ("before, Deployment to replica set in another plane", alone),
+    ];
+    for (title, took) in rows {
+        let step = Measured::new(1, took, Duration::ZERO, Duration::ZERO, 0);
         for (rank, value, goal) in [("p50", step.p50, None), ("p99", step.p99, Some(GOAL))] {
-            let name = format!("event to write meanwhile, pod {title}, {rank}");
+            let name = format!("event to write {title}, {rank}");
             bench.report.figure(name, value.as_secs_f64() * 1e3, "ms", goal);
         }
     }
@@ -175,10 +194,47 @@ async fn steps(mut pods: Lines, replicas: usize) -> anyhow::Result<Steps> {
     Ok(steps)
 }
 
-fn deployment(replicas: usize) -> String {
+/// A plane in which little happens.
+struct Light {
+    connection: Connection,
+    sets: Lines,
+    made: usize,
+}
+
+impl Light {
+    async fn prepare(connection: &mut Connection) -> anyhow::Result<Light> {
+        plane_create(connection, LIGHT, "").await?;
+        let sets = watch(connection, &format!("/clusters/{LIGHT}/apis/apps/v1/replicasets")).await?;
+        Ok(Light { connection: connection.clone(), sets, made: 0 })
+    }
+
+    /// Makes Deployments now and then until told to stop: how long after the answer each has its replica set.
+    async fn deployments(&mut self, is_enough: impl Fn(usize) -> bool) -> anyhow::Result<Vec<Duration>> {
+        let mut took = Vec::new();
+        while !is_enough(took.len()) {
+            tokio::time::sleep(LIGHT_EVERY).await;
+            self.made += 1;
+            let name = format!("light-{}", self.made);
+            let path = format!("/clusters/{LIGHT}/apis/apps/v1/namespaces/default/deployments");
+            self.connection.send(Call::post(path, deployment(&name, 0))).await?;
+            let made = Instant::now();
+            loop {
+                let line = self.sets.next().await?.context("a watch of replica sets ended early")?;
+                let event: Value = serde_json::from_slice(line)?;
+                if event["object"]["metadata"]["ownerReferences"][0]["name"] == name.as_str() {
+                    break;
+                }
+            }
+            took.push(made.elapsed());
+        }
+        Ok(took)
+    }
+}
+
+fn deployment(name: &str, replicas: usize) -> String {
     format!(
-        r#"{{"apiVersion":"apps/v1","kind":"Deployment","metadata":{{"name":"web"}},"spec":{{"replicas":{replicas},
-        "selector":{{"matchLabels":{{"app":"web"}}}},"template":{{"metadata":{{"labels":{{"app":"web"}}}},
+        r#"{{"apiVersion":"apps/v1","kind":"Deployment","metadata":{{"name":"{name}"}},"spec":{{"replicas":{replicas},
+        "selector":{{"matchLabels":{{"app":"{name}"}}}},"template":{{"metadata":{{"labels":{{"app":"{name}"}}}},
         "spec":{{"containers":[{{"name":"web","image":"registry.example/web:1"}}]}}}}}}}}"#
     )
 }

@@ -44,49 +44,90 @@ pub(super) async fn run(bench: &mut Bench, subjects: &[Subject<'_>]) -> anyhow::
 const LOADS: [(usize, usize); 2] = [(1, 2_000), (16, 10_000)];
 
 async fn custom(bench: &mut Bench, subjects: &[Subject<'_>]) -> anyhow::Result<()> {
-    let group = format!("{}.polder.dev", fresh("rules"));
+    let kind = Ruled::new("rules");
     let namespace = fresh("rules-custom");
-    let collection =
-        |subject: &Subject<'_>| format!("{}/apis/{group}/v1/namespaces/{namespace}/ruleds", subject.prefix);
-    let crds = |subject: &Subject<'_>| {
-        format!("{}/apis/apiextensions.k8s.io/v1/customresourcedefinitions", subject.prefix)
-    };
     for subject in subjects {
         subject.namespace(&namespace).await?;
-        let mut connection = Connection::open(subject.kubeconfig).await?;
-        connection.send(Call::post(crds(subject), definition(&group))).await?;
-        let began = Instant::now();
-        while !connection.finds(Call::get(collection(subject))).await? {
-            anyhow::ensure!(began.elapsed() < PATIENCE, "{} does not serve its CRD", subject.name);
-            tokio::time::sleep(PAUSE).await;
-        }
     }
-    tokio::time::sleep(SETTLE).await;
+    kind.define(subjects, &namespace).await?;
     for (clients, objects) in LOADS {
         let objects = bench.scale(objects, 200);
         let mut measured = Vec::new();
         for subject in subjects {
-            let collection = collection(subject);
+            let collection = kind.collection(subject, &namespace);
             let create =
-                |index| Call::post(&collection, object(&group, &format!("object-{clients}-{index}")));
+                |index| Call::post(&collection, kind.object(&format!("object-{clients}-{index}"), 0));
             measured.push(Load::new(clients, (0..objects).map(create).collect()).run(subject).await?);
         }
-        let title = format!("custom resource create, {FIELDS} fields, {} rules", RULES.len());
-        report(bench, title, None, &measured);
+        report(bench, format!("{} create", Ruled::TITLE), None, &measured);
     }
-    // The end of it all is no part of the case, and must not become part of the next.
-    for subject in subjects {
-        let path = format!("{}/ruleds.{group}", crds(subject));
-        let mut connection = Connection::open(subject.kubeconfig).await?;
-        connection.send(Call::delete(&path)).await?;
-        let began = Instant::now();
-        while connection.finds(Call::get(&path)).await? {
-            anyhow::ensure!(began.elapsed() < END_PATIENCE, "{} does not let go of its CRD", subject.name);
-            tokio::time::sleep(PAUSE).await;
+    kind.remove(subjects).await
+}
+
+/// A custom kind of 100 fields and 10 rules, in a group of its own.
+pub(super) struct Ruled {
+    pub(super) group: String,
+}
+
+impl Ruled {
+    pub(super) const TITLE: &str = "custom resource, 100 fields, 10 rules:";
+
+    pub(super) fn new(purpose: &str) -> Ruled {
+        Ruled { group: format!("{}.polder.dev", fresh(purpose)) }
+    }
+
+    pub(super) fn collection(&self, subject: &Subject<'_>, namespace: &str) -> String {
+        format!("{}/apis/{}/v1/namespaces/{namespace}/ruleds", subject.prefix, self.group)
+    }
+
+    /// Makes the kind and waits until it is served everywhere.
+    pub(super) async fn define(&self, subjects: &[Subject<'_>], namespace: &str) -> anyhow::Result<()> {
+        for subject in subjects {
+            let mut connection = Connection::open(subject.kubeconfig).await?;
+            connection.send(Call::post(definitions(subject), definition(&self.group))).await?;
+            let began = Instant::now();
+            while !connection.finds(Call::get(self.collection(subject, namespace))).await? {
+                anyhow::ensure!(began.elapsed() < PATIENCE, "{} does not serve its CRD", subject.name);
+                tokio::time::sleep(PAUSE).await;
+            }
         }
+        tokio::time::sleep(SETTLE).await;
+        Ok(())
     }
-    tokio::time::sleep(SETTLE).await;
-    Ok(())
+
+    /// Removes the kind with its objects: that is no part of a case, and must not become part of the next.
+    pub(super) async fn remove(&self, subjects: &[Subject<'_>]) -> anyhow::Result<()> {
+        for subject in subjects {
+            let path = format!("{}/ruleds.{}", definitions(subject), self.group);
+            let mut connection = Connection::open(subject.kubeconfig).await?;
+            connection.send(Call::delete(&path)).await?;
+            let began = Instant::now();
+            while connection.finds(Call::get(&path)).await? {
+                anyhow::ensure!(
+                    began.elapsed() < END_PATIENCE,
+                    "{} does not let go of its CRD",
+                    subject.name
+                );
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+        tokio::time::sleep(SETTLE).await;
+        Ok(())
+    }
+
+    /// An object with all its fields. The round changes one of them.
+    pub(super) fn object(&self, name: &str, round: usize) -> String {
+        let fields: Vec<String> = (0..FIELDS).map(|index| field(index).1).collect();
+        let fields = fields.join(",").replacen("text-0", &format!("text-0-{round}"), 1);
+        format!(
+            r#"{{"apiVersion":"{}/v1","kind":"Ruled","metadata":{{"name":"{name}"}},"spec":{{{fields}}}}}"#,
+            self.group
+        )
+    }
+}
+
+fn definitions(subject: &Subject<'_>) -> String {
+    format!("{}/apis/apiextensions.k8s.io/v1/customresourcedefinitions", subject.prefix)
 }
 
 async fn policy(bench: &mut Bench, subjects: &[Subject<'_>]) -> anyhow::Result<()> {
@@ -188,21 +229,14 @@ fn definition(group: &str) -> String {
     )
 }
 
-fn object(group: &str, name: &str) -> String {
-    let fields: Vec<String> = (0..FIELDS).map(|index| field(index).1).collect();
-    format!(
-        r#"{{"apiVersion":"{group}/v1","kind":"Ruled","metadata":{{"name":"{name}"}},"spec":{{{}}}}}"#,
-        fields.join(",")
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn bodies_are_json() {
-        for body in [definition("g.dev"), object("g.dev", "a"), policy_body("a"), binding_body("a")] {
+        let object = Ruled::new("test").object("a", 1);
+        for body in [definition("g.dev"), object, policy_body("a"), binding_body("a")] {
             serde_json::from_str::<serde_json::Value>(&body).unwrap();
         }
     }

@@ -7,10 +7,21 @@ pub mod authn;
 pub mod authority;
 pub mod authz;
 
-use polder_model::{PlaneId, SmolStr};
+use std::collections::HashSet;
+
+use polder_model::{PlaneId, SmolStr, format_smolstr};
 
 /// The group whose members may do everything in the planes they can reach.
 pub const MASTERS: &str = "system:masters";
+
+/// What comes before the names of those who belong to no plane, and of their groups, where a plane sees them.
+pub const GUEST_PREFIX: &str = "provider:";
+
+/// Groups without repeats: what is done for each of them is done once.
+pub fn each_once(groups: impl IntoIterator<Item = SmolStr>) -> Vec<SmolStr> {
+    let mut seen = HashSet::new();
+    groups.into_iter().filter(|group| seen.insert(group.clone())).collect()
+}
 
 /// Somebody who proved who they are, or nobody in particular.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +37,7 @@ pub struct UserInfo {
 impl UserInfo {
     /// A user with a proven name: member of `system:authenticated` beside its own groups.
     pub fn authenticated(name: impl Into<SmolStr>, groups: impl IntoIterator<Item = SmolStr>) -> UserInfo {
-        let mut groups: Vec<SmolStr> = groups.into_iter().collect();
+        let mut groups = each_once(groups);
         if !groups.iter().any(|group| group == "system:authenticated") {
             groups.push(SmolStr::new_static("system:authenticated"));
         }
@@ -46,6 +57,16 @@ impl UserInfo {
     /// The server itself, acting through the registry like everybody else.
     pub fn system() -> UserInfo {
         UserInfo::authenticated("system:apiserver", [SmolStr::new_static(MASTERS)])
+    }
+
+    /// How a plane sees somebody who belongs to none: by names that nobody of the plane has.
+    pub fn guest_of(&self, plane: PlaneId) -> UserInfo {
+        let of_provider = |name: &SmolStr| format_smolstr!("{GUEST_PREFIX}{name}");
+        let own = self.groups.iter().filter(|group| *group != "system:authenticated");
+        let mut guest = UserInfo::authenticated(of_provider(&self.name), own.map(of_provider));
+        guest.uid.clone_from(&self.uid);
+        guest.home = Some(plane);
+        guest
     }
 
     pub fn is_anonymous(&self) -> bool {

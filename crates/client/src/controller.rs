@@ -26,8 +26,8 @@ pub struct Change {
     pub new: Option<Snapshot>,
 }
 
-/// A version of an object as it is stored. Parsed when somebody asks, once for all who do. Lacks `kind`, `apiVersion`
-/// and managed fields.
+/// A version of an object as it is stored. Parsed when somebody asks, once for all who do. Lacks managed fields, and may lack
+/// `kind` and `apiVersion`.
 pub struct Snapshot {
     /// Nothing when it came parsed.
     stored: Option<Box<dyn Stored>>,
@@ -38,7 +38,7 @@ pub struct Snapshot {
 pub trait Stored: Send + Sync {
     /// Whether its JSON has this text in it.
     fn contains(&self, text: &str) -> bool;
-    fn parse(&self) -> Value;
+    fn parse(&self) -> Arc<Value>;
 }
 
 impl Snapshot {
@@ -52,7 +52,7 @@ impl Snapshot {
     }
 
     pub fn value(&self) -> &Arc<Value> {
-        let parse = || Arc::new(self.stored.as_ref().map(|stored| stored.parse()).unwrap_or_default());
+        let parse = || self.stored.as_ref().map(|stored| stored.parse()).unwrap_or_default();
         self.value.get_or_init(parse)
     }
 }
@@ -133,6 +133,8 @@ pub enum Next {
     Later,
     /// It is due after this time, whatever happens.
     After(Duration),
+    /// What is left takes more than its plane has room for now ([`slice::may_make`](crate::slice::may_make)).
+    Aside,
 }
 
 /// One controller for all planes. Keys are its own: `namespace/name` in most.

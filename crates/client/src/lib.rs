@@ -16,6 +16,8 @@ pub mod large;
 pub mod queue;
 pub mod resource;
 mod runner;
+pub mod slice;
+pub mod stage;
 
 pub use authority::{CertificateAuthority, CertificateRequest, CertificateTerms};
 pub use client::{Answer, At, Changes, ChangesError, Client, Cursor, Delete, Patch, Propagation, Query};

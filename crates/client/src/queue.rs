@@ -1,4 +1,5 @@
-//! Work for many planes, done fairly: planes take turns, and within a plane its items do.
+//! Work for many planes, done fairly: planes take turns, and within a plane its items do. In a queue with a
+//! [`Stage`] only planes on stage do, and who is on it changes.
 //!
 //! An item is in the queue once, however often it is added. One plane is worked on by a few workers at a time, so
 //! whoever has much to do delays only itself, and one item by one worker. Nothing is lost: what is added while it is being worked on is done again, work
@@ -7,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -16,6 +18,9 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
+use crate::slice;
+use crate::stage::{Place, Places, Stage};
+
 const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(30);
 /// Nothing waits longer.
@@ -24,6 +29,12 @@ const DELAY_LONGEST: Duration = Duration::from_secs(24 * 3600);
 const WAITING_PER_BUSY: usize = 10;
 /// How long an item waits that need not be done at once.
 const DELAY_LATER: Duration = Duration::from_secs(1);
+/// A feed that is followed from further behind is not waited for.
+const LAG_MAX: u64 = 4_096;
+/// What is due within this time is waited for on stage.
+const SOON: Duration = Duration::from_millis(20);
+/// What a turn is thought to have used that broke off.
+const SPENT_UNKNOWN: Duration = Duration::from_millis(10);
 
 /// What came of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +46,17 @@ pub enum Outcome {
     Later,
     /// It is due after this time.
     After(Duration),
+    /// What is left takes more than its plane has room for now: it is due when there is more.
+    Aside,
+}
+
+/// What a turn took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// How long it computed.
+    pub time: Duration,
+    /// Whatever it wrote is in the feed up to here.
+    pub revision: u64,
 }
 
 pub struct FairQueue<T> {
@@ -43,13 +65,20 @@ pub struct FairQueue<T> {
     /// Stands for everything of a plane that has too much.
     everything: T,
     plane_len_max: usize,
+    /// How far the feed has been seen, and the first revision that a plane on stage waits for.
+    seen: AtomicU64,
+    awaited: AtomicU64,
 }
 
 struct State<T> {
-    /// Everything of each plane that has something to do, whatever its stage.
+    /// Everything of each plane that has something to do, whatever its state.
     planes: HashMap<PlaneId, Known<T>>,
     /// What is ready; out is what is being worked on.
     ready: Lanes<T>,
+    /// Whose lanes are served; all are if there is none.
+    stage: Option<Stage>,
+    /// The beginning of time for the stage.
+    began: Instant,
     /// What waits, by when it is due; the number keeps equal times apart.
     waiting: BTreeMap<(Instant, u64), (PlaneId, T)>,
     count: u64,
@@ -60,18 +89,21 @@ struct Known<T> {
     items: HashMap<T, Entry>,
     /// How many of them wait for their time.
     waiting: usize,
+    /// Those that wait for their plane to have room for them.
+    aside: Vec<T>,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
-    stage: Stage,
+    state: ItemState,
     /// How often in a row nothing could be done.
     tries: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ItemState {
     Ready,
+    Aside,
     Waiting((Instant, u64)),
     Working,
     /// Being worked on, and added again meanwhile.
@@ -84,15 +116,33 @@ pub struct Turn<'q, T: Clone + Eq + Hash> {
     queue: &'q FairQueue<T>,
     pub plane: PlaneId,
     pub item: T,
+    /// How many objects it may make.
+    room: usize,
     over: bool,
 }
 
 impl<T: Clone + Eq + Hash> FairQueue<T> {
     /// A queue with so many items of one plane in work at a time.
     pub fn new(plane_len_max: usize, everything: T, parallel: usize) -> FairQueue<T> {
-        let ready = Lanes::limited(parallel);
-        let state = State { planes: HashMap::new(), ready, waiting: BTreeMap::new(), count: 0 };
-        FairQueue { state: Mutex::new(state), added: Notify::new(), everything, plane_len_max }
+        FairQueue::with(plane_len_max, everything, Lanes::limited(parallel), None)
+    }
+
+    /// The same, with so many planes worked on at a time.
+    pub fn on_stage(plane_len_max: usize, everything: T, parallel: usize, places: Places) -> FairQueue<T> {
+        FairQueue::with(plane_len_max, everything, Lanes::held(parallel), Some(Stage::new(places)))
+    }
+
+    fn with(plane_len_max: usize, everything: T, ready: Lanes<T>, stage: Option<Stage>) -> FairQueue<T> {
+        let (planes, waiting, began) = (HashMap::new(), BTreeMap::new(), Instant::now());
+        let state = State { planes, ready, stage, began, waiting, count: 0 };
+        FairQueue {
+            state: Mutex::new(state),
+            added: Notify::new(),
+            everything,
+            plane_len_max,
+            seen: AtomicU64::new(0),
+            awaited: AtomicU64::new(u64::MAX),
+        }
     }
 
     pub fn add(&self, plane: PlaneId, item: T) {
@@ -136,13 +186,13 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
             let due = {
                 let mut state = self.state.lock();
                 state.wake(Instant::now());
-                if let Some((plane, item)) = state.pop() {
+                if let Some((plane, item, room)) = state.pop() {
                     if state.ready.has_next() {
                         self.added.notify_one();
                     }
-                    return Turn { queue: self, plane, item, over: false };
+                    return Turn { queue: self, plane, item, room, over: false };
                 }
-                state.waiting.keys().next().map(|(due, _)| *due)
+                state.due()
             };
             let added = self.added.notified();
             match due {
@@ -153,11 +203,33 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
     }
 
     /// Says what came of a turn that was taken apart.
-    pub fn finish(&self, plane: PlaneId, item: &T, outcome: Outcome) {
+    pub fn finish(&self, plane: PlaneId, item: &T, outcome: Outcome, spent: Spent) {
         let mut state = self.state.lock();
         state.finish(plane, item, outcome, &self.everything);
+        state.spend(plane, outcome, spent, self.seen.load(Ordering::SeqCst));
+        self.retire(&mut state);
         drop(state);
         self.added.notify_one();
+    }
+
+    /// The feed has been followed up to here, and what it tells has been added.
+    pub fn has_seen(&self, revision: u64) {
+        self.seen.store(revision, Ordering::SeqCst);
+        if self.awaited.load(Ordering::SeqCst) <= revision {
+            self.retire(&mut self.state.lock());
+            self.added.notify_one();
+        }
+    }
+
+    /// Lets those leave the stage who waited for what has been seen.
+    fn retire(&self, state: &mut State<T>) {
+        // In this order: who sees something afterwards sees that it is awaited.
+        self.awaited.store(state.awaited(), Ordering::SeqCst);
+        let seen = self.seen.load(Ordering::SeqCst);
+        if state.awaited() <= seen {
+            state.retire(seen);
+            self.awaited.store(state.awaited(), Ordering::SeqCst);
+        }
     }
 }
 
@@ -183,29 +255,116 @@ impl<T: Clone + Eq + Hash> State<T> {
         self.count += 1;
         let due = (Instant::now() + delay.min(DELAY_LONGEST), self.count);
         known.waiting += 1;
-        known.items.insert(item.clone(), Entry { stage: Stage::Waiting(due), tries });
+        known.items.insert(item.clone(), Entry { state: ItemState::Waiting(due), tries });
         self.waiting.insert(due, (plane, item));
     }
 
     fn make_ready(&mut self, plane: PlaneId, item: T) {
         let known = self.planes.entry(plane).or_default();
         let entry = known.items.get_mut(&item);
-        match entry.map(|entry| (entry.stage, entry)) {
-            Some((Stage::Ready | Stage::WorkingAgain, _)) => return,
-            Some((Stage::Working, entry)) => {
-                entry.stage = Stage::WorkingAgain;
+        match entry.map(|entry| (entry.state, entry)) {
+            Some((ItemState::Ready | ItemState::Aside | ItemState::WorkingAgain, _)) => return,
+            Some((ItemState::Working, entry)) => {
+                entry.state = ItemState::WorkingAgain;
                 return;
             }
-            Some((Stage::Waiting(due), entry)) => {
-                entry.stage = Stage::Ready;
+            Some((ItemState::Waiting(due), entry)) => {
+                entry.state = ItemState::Ready;
                 known.waiting -= 1;
                 self.waiting.remove(&due);
             }
             None => {
-                known.items.insert(item.clone(), Entry { stage: Stage::Ready, tries: 0 });
+                known.items.insert(item.clone(), Entry { state: ItemState::Ready, tries: 0 });
             }
         }
+        self.line_up(plane, item);
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn line_up(&mut self, plane: PlaneId, item: T) {
         self.ready.push(plane, item);
+        let now = self.now();
+        let Some(stage) = &mut self.stage else { return };
+        stage.want(plane, false, now);
+        if stage.is_on(plane) {
+            self.ready.release(plane);
+        }
+        self.admit(now);
+    }
+
+    /// Lets planes on stage while there are places.
+    fn admit(&mut self, now: Duration) {
+        let Some(stage) = &mut self.stage else { return };
+        while let Some((plane, place)) = stage.next(now) {
+            if place == Place::Long
+                && let Some(known) = self.planes.get_mut(&plane)
+            {
+                for item in std::mem::take(&mut known.aside) {
+                    if let Some(entry) = known.items.get_mut(&item) {
+                        entry.state = ItemState::Ready;
+                    }
+                    self.ready.push(plane, item);
+                }
+            }
+            self.ready.release(plane);
+        }
+    }
+
+    /// Accounts for a turn that has ended.
+    fn spend(&mut self, plane: PlaneId, outcome: Outcome, spent: Spent, seen: u64) {
+        let now = self.now();
+        let Some(stage) = &mut self.stage else { return };
+        if stage.end(plane, spent.time, now) {
+            self.leave_stage(plane, now);
+        } else if !stage.is_on(plane) {
+            if self.planes.get(&plane).is_some_and(|known| !known.aside.is_empty()) {
+                stage.want(plane, true, now);
+                self.admit(now);
+            }
+        } else if !self.ready.has_lane(plane) {
+            let lags = spent.revision.saturating_sub(seen) > LAG_MAX;
+            let until = match outcome {
+                // It will be back before anybody loses patience.
+                Outcome::After(delay) if delay < SOON => u64::MAX,
+                _ if lags => 0,
+                // Its next step may be on its way.
+                _ => spent.revision,
+            };
+            stage.pause(plane, until);
+        }
+    }
+
+    /// A plane is not worked on for now. If it has something left to do it lines up.
+    fn leave_stage(&mut self, plane: PlaneId, now: Duration) {
+        let Some(stage) = &mut self.stage else { return };
+        stage.leave(plane);
+        self.ready.hold(plane);
+        let large = self.planes.get(&plane).is_some_and(|known| !known.aside.is_empty());
+        if large || self.ready.has_waiting(plane) {
+            stage.want(plane, large, now);
+        }
+        self.admit(now);
+    }
+
+    fn retire(&mut self, seen: u64) {
+        let now = self.now();
+        for plane in self.stage.iter().flat_map(|stage| stage.done(seen)).collect::<Vec<_>>() {
+            self.leave_stage(plane, now);
+        }
+    }
+
+    /// What those on stage wait for; nothing if it is never seen.
+    fn awaited(&self) -> u64 {
+        self.stage.as_ref().and_then(Stage::awaited).unwrap_or(u64::MAX)
+    }
+
+    /// When something is due that nobody tells of.
+    fn due(&self) -> Option<Instant> {
+        let stage = self.stage.as_ref().and_then(Stage::due).map(|due| self.began + due);
+        self.waiting.keys().next().map(|(due, _)| *due).into_iter().chain(stage).min()
     }
 
     /// What waited long enough becomes ready.
@@ -214,21 +373,31 @@ impl<T: Clone + Eq + Hash> State<T> {
             let (plane, item) = (*plane, item.clone());
             self.make_ready(plane, item);
         }
+        let now = self.now();
+        for plane in self.stage.iter_mut().flat_map(|stage| stage.stalled(now)).collect::<Vec<_>>() {
+            self.leave_stage(plane, now);
+        }
     }
 
-    fn pop(&mut self) -> Option<(PlaneId, T)> {
+    fn pop(&mut self) -> Option<(PlaneId, T, usize)> {
         let (plane, item) = self.ready.pop()?;
-        if let Some(entry) = self.planes.get_mut(&plane).and_then(|known| known.items.get_mut(&item)) {
-            entry.stage = Stage::Working;
+        let now = self.now();
+        let mut room = usize::MAX;
+        if let Some(stage) = &mut self.stage {
+            stage.begin(plane, now);
+            room = stage.room(plane);
         }
-        Some((plane, item))
+        if let Some(entry) = self.planes.get_mut(&plane).and_then(|known| known.items.get_mut(&item)) {
+            entry.state = ItemState::Working;
+        }
+        Some((plane, item, room))
     }
 
     fn finish(&mut self, plane: PlaneId, item: &T, outcome: Outcome, everything: &T) {
         self.ready.leave(plane);
         let Some(known) = self.planes.get_mut(&plane) else { return };
         let Some(entry) = known.items.get(item).copied() else { return };
-        let added = entry.stage == Stage::WorkingAgain;
+        let added = entry.state == ItemState::WorkingAgain;
         let longer = DELAY_MIN.saturating_mul(1 << entry.tries.min(16)).min(DELAY_MAX);
         match outcome {
             // What failed fails again for a while, whoever asks for it.
@@ -243,10 +412,14 @@ impl<T: Clone + Eq + Hash> State<T> {
                     self.planes.remove(&plane);
                 }
             }
+            Outcome::Aside if self.stage.is_some() => {
+                known.items.insert(item.clone(), Entry { state: ItemState::Aside, tries: 0 });
+                known.aside.push(item.clone());
+            }
             Outcome::After(delay) if !added => self.wait(plane, item.clone(), delay, 0),
             _ => {
-                known.items.insert(item.clone(), Entry { stage: Stage::Ready, tries: 0 });
-                self.ready.push(plane, item.clone());
+                known.items.insert(item.clone(), Entry { state: ItemState::Ready, tries: 0 });
+                self.line_up(plane, item.clone());
             }
         }
     }
@@ -254,7 +427,7 @@ impl<T: Clone + Eq + Hash> State<T> {
 
 impl<T> Default for Known<T> {
     fn default() -> Known<T> {
-        Known { items: HashMap::new(), waiting: 0 }
+        Known { items: HashMap::new(), waiting: 0, aside: Vec::new() }
     }
 }
 
@@ -267,14 +440,14 @@ impl<T: Clone + Eq + Hash> Turn<'_, T> {
 
     pub fn finish(mut self, outcome: Outcome) {
         self.over = true;
-        self.queue.finish(self.plane, &self.item, outcome);
+        self.queue.finish(self.plane, &self.item, outcome, Spent::default());
     }
 }
 
 impl<T: Clone + Eq + Hash> Drop for Turn<'_, T> {
     fn drop(&mut self) {
         if !self.over {
-            self.queue.finish(self.plane, &self.item, Outcome::Later);
+            self.queue.finish(self.plane, &self.item, Outcome::Later, Spent::default());
         }
     }
 }
@@ -289,12 +462,14 @@ pub struct Pace {
     pub long: Duration,
 }
 
-/// Works on a queue for ever, each item in a task of its own: whatever goes wrong with one, the others go on.
+/// Works on a queue for ever, each item in a task of its own: whatever goes wrong with one, the others go on. `revision`
+/// tells how far the feed has come.
 pub async fn work_on<T, O, F>(
     owner: Arc<O>,
     pace: Pace,
     tasks: TaskTracker,
     queue: fn(&O) -> &FairQueue<T>,
+    revision: fn(&O) -> u64,
     work: F,
 ) where
     T: Clone + Eq + Hash + Send + Sync + 'static,
@@ -306,8 +481,9 @@ pub async fn work_on<T, O, F>(
         // Nobody closes it.
         let Ok(place) = places.clone().acquire_owned().await else { return };
         let turn = queue(&owner).take().await;
+        let room = turn.room;
         let (plane, item) = turn.detach();
-        let mut task = tasks.spawn(work(owner.clone(), plane, item.clone()));
+        let mut task = tasks.spawn(slice::within(room, work(owner.clone(), plane, item.clone())));
         let owner = owner.clone();
         tasks.spawn(async move {
             let done = match timeout(pace.long, &mut task).await {
@@ -317,11 +493,12 @@ pub async fn work_on<T, O, F>(
                     task.await
                 }
             };
-            let outcome = done.unwrap_or_else(|error| {
+            let (outcome, time) = done.unwrap_or_else(|error| {
                 tracing::error!(%plane, %error, "work for a plane broke off");
-                Outcome::Later
+                (Outcome::Later, SPENT_UNKNOWN)
             });
-            queue(&owner).finish(plane, &item, outcome);
+            let spent = Spent { time, revision: revision(&owner) };
+            queue(&owner).finish(plane, &item, outcome, spent);
         });
     }
 }
@@ -433,5 +610,93 @@ mod tests {
             turn.finish(Outcome::Done);
         }
         assert_eq!(items, [1, 2, 3, 4, 5, 0], "one item stands for those that found no place");
+    }
+
+    fn on_stage() -> FairQueue<u32> {
+        FairQueue::on_stage(100, 0, 2, Places { light: 2, long: 1 })
+    }
+
+    /// Takes turns until a plane has its own, each of so many milliseconds and with more to do after it: how many others
+    /// had one before.
+    async fn turns_before(queue: &FairQueue<u32>, plane: PlaneId, time: u64) -> usize {
+        for count in 0.. {
+            let turn = queue.take().await;
+            let (own, room) = (turn.plane, turn.room);
+            let (_, item) = turn.detach();
+            let time = Duration::from_millis(if own == plane { 1 } else { time });
+            tokio::time::advance(time).await;
+            let outcome = match () {
+                () if own == plane => Outcome::Done,
+                () if room < 100 => Outcome::Aside,
+                () => Outcome::Again,
+            };
+            queue.finish(own, &item, outcome, Spent { time, revision: 0 });
+            if own == plane {
+                return count;
+            }
+        }
+        unreachable!("there is no end of turns")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_needs_little_does_not_wait_for_those_who_need_much() {
+        let (queue, little) = (on_stage(), PlaneId(1_000));
+        for plane in 1..=100 {
+            (1..=10).for_each(|item| queue.add(PlaneId(plane), item));
+        }
+        // All others begin as if they needed little.
+        queue.add(little, 1);
+        assert!(turns_before(&queue, little, 5).await <= 100 * 10);
+        // After that it is known who does.
+        for round in 0..200 {
+            tokio::time::advance(Duration::from_millis(30)).await;
+            queue.add(little, 1);
+            let before = turns_before(&queue, little, 5).await;
+            assert!(before <= 3, "{before} others in round {round}");
+        }
+        // And whoever needs much gets its slice, however many need little.
+        let mut served = std::collections::HashSet::new();
+        for round in 0..20_000 {
+            queue.add(PlaneId(2_000 + round % 500), 1);
+            let turn = queue.take().await;
+            let (plane, item) = turn.detach();
+            served.insert(plane);
+            tokio::time::advance(Duration::from_millis(1)).await;
+            let (outcome, time) = if plane.0 <= 100 { (Outcome::Again, 10) } else { (Outcome::Done, 1) };
+            let spent = Spent { time: Duration::from_millis(time), revision: 0 };
+            queue.finish(plane, &item, outcome, spent);
+        }
+        assert_eq!(served.iter().filter(|plane| plane.0 <= 100).count(), 100, "nobody waits for ever");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_chain_of_steps_is_not_interrupted() {
+        let queue = on_stage();
+        for plane in 1..=10 {
+            queue.add(PlaneId(plane), 1);
+        }
+        // Each has three steps, the first of them large. Each leads to the next one by way of the feed, which lags a little.
+        let (mut order, mut revision) = (Vec::new(), 0);
+        while !queue.busy().is_empty() {
+            let turn = queue.take().await;
+            let room = turn.room;
+            let (plane, step) = turn.detach();
+            revision += 1;
+            let spent = Spent { time: Duration::from_millis(1), revision };
+            if step == 1 && room <= 4 {
+                queue.finish(plane, &step, Outcome::Aside, spent);
+            } else {
+                order.push((plane.0, step));
+                queue.finish(plane, &step, Outcome::Done, spent);
+                if step < 3 {
+                    queue.add(plane, step + 1);
+                }
+            }
+            queue.has_seen(revision);
+        }
+        let expected: Vec<(u64, u32)> =
+            (1..=10).flat_map(|plane| [(plane, 1), (plane, 2), (plane, 3)]).collect();
+        assert_eq!(order, expected);
+        assert!(queue.state.lock().ready.is_idle());
     }
 }

@@ -27,10 +27,15 @@ use crate::controller::{Change, Controller, Interest, Next, Snapshot};
 use crate::in_plane::InPlane;
 use crate::large::within_turn;
 use crate::queue::{FairQueue, Outcome, Pace, work_on};
+use crate::stage::Places;
 
 const PACE: Pace = Pace { at_once: 64, long: Duration::from_secs(1) };
 /// Keys of one plane worked on at a time.
 const PARALLEL: usize = 4;
+/// Planes worked on at a time, for each core: those that need little, and those that need more. Few of the latter, since
+/// each of them waits for the others at every step; more than none wait for a commit now and then.
+const LIGHT_PER_CORE: usize = 8;
+const LONG_PER_CORE: usize = 1;
 /// Keys of one plane that are remembered one by one.
 const PLANE_LEN_MAX: usize = 20_000;
 /// Changes observed before others get on.
@@ -85,7 +90,9 @@ impl Runner {
                 }
             }
         }
-        let queue = FairQueue::new(PLANE_LEN_MAX, look(), PARALLEL);
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let places = Places { light: cores * LIGHT_PER_CORE, long: cores * LONG_PER_CORE };
+        let queue = FairQueue::on_stage(PLANE_LEN_MAX, look(), PARALLEL, places);
         let (followed, news, deleted) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
         Runner {
             client,
@@ -105,7 +112,14 @@ impl Runner {
         let work = |runner: Arc<Runner>, plane, item| -> BoxFuture<'static, Outcome> {
             Box::pin(async move { runner.turn(plane, item).await })
         };
-        let work = work_on(self.clone(), PACE, tasks.clone(), |runner| &runner.queue, work);
+        let work = work_on(
+            self.clone(),
+            PACE,
+            tasks.clone(),
+            |runner| &runner.queue,
+            |runner| runner.client.revision(),
+            work,
+        );
         tasks.spawn(stop.clone().run_until_cancelled_owned(work));
         let runner = self.clone();
         let save = async move {
@@ -177,6 +191,7 @@ impl Runner {
             // A commit may have several changes: those before the last one are seen again after a restart.
             self.followed.fetch_max(change.revision.saturating_sub(1), Ordering::AcqRel);
             self.observe(&change);
+            self.queue.has_seen(change.revision);
             if !is_own(&change) {
                 self.news.store(true, Ordering::Release);
             }
@@ -241,6 +256,7 @@ impl Runner {
             Ok(Next::Again) => Outcome::Again,
             Ok(Next::Later) => Outcome::Later,
             Ok(Next::After(delay)) => Outcome::After(delay),
+            Ok(Next::Aside) => Outcome::Aside,
             // The plane is gone, or what the key stands for is.
             Err(status) if status.code == 404 => Outcome::Done,
             // What a plane's own users cause (a conflict, a quota, a webhook) is no news for whoever runs the server.

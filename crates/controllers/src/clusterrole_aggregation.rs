@@ -38,7 +38,10 @@ impl Controller for ClusterRoleAggregation {
                     && rules != role.array_at(&["rules"])
                 {
                     // A role that gathers from this one is looked at again when this is written.
-                    plane.merge(&CLUSTER_ROLES, "", meta::name(role), json!({"rules": rules})).await?;
+                    // The rules are for the role that was looked at, and for no other of its name.
+                    let version = role.str_at(&["metadata", "resourceVersion"]).unwrap_or_default();
+                    let change = json!({"metadata": {"resourceVersion": version}, "rules": rules});
+                    plane.merge(&CLUSTER_ROLES, "", meta::name(role), change).await?;
                 }
             }
             Ok(Next::Done)

@@ -4,7 +4,7 @@
 //! listed. So `observe` notes the labels here and wakes the namespace, and `reconcile` takes all notes at once. Many pods
 //! with the same labels are one note.
 //!
-//! Invariant: a namespace has a bounded number of notes (too many become "everything"), and what is taken and not
+//! Invariant: a namespace has a bounded number of notes of a bounded weight (more become "everything"), and what is taken and not
 //! finished is put back.
 
 use std::collections::{BTreeSet, HashMap};
@@ -13,8 +13,9 @@ use parking_lot::Mutex;
 use polder_model::selector::LabelSelector;
 use polder_model::{Object, PlaneId, SmolStr, Value};
 
-/// Notes of one namespace.
+/// Notes of one namespace, and what their labels may weigh: an object may have a megabyte of them.
 const NOTES_MAX: usize = 256;
+const LABEL_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Default)]
 pub(crate) struct Marks {
@@ -27,6 +28,7 @@ pub(crate) struct Mark {
     everything: bool,
     names: BTreeSet<SmolStr>,
     labels: Vec<Object>,
+    label_bytes: usize,
 }
 
 /// Notes in work. Dropped before they are done, they are put back.
@@ -50,7 +52,10 @@ impl Marks {
         let mut namespaces = self.namespaces.lock();
         let mark = namespaces.entry((plane, namespace.clone())).or_default();
         if !mark.everything && !mark.labels.contains(labels) {
-            mark.labels.push(labels.clone());
+            mark.label_bytes += weight(labels);
+            if mark.label_bytes <= LABEL_BYTES_MAX {
+                mark.labels.push(labels.clone());
+            }
             mark.bound();
         }
     }
@@ -68,7 +73,8 @@ impl Marks {
 
 impl Mark {
     fn bound(&mut self) {
-        if self.everything || self.names.len() + self.labels.len() > NOTES_MAX {
+        let is_much = self.names.len() + self.labels.len() > NOTES_MAX || self.label_bytes > LABEL_BYTES_MAX;
+        if self.everything || is_much {
             *self = Mark { everything: true, ..Mark::default() };
         }
     }
@@ -108,8 +114,14 @@ impl Drop for Taken<'_> {
         mark.everything |= self.mark.everything;
         mark.names.append(&mut self.mark.names);
         mark.labels.append(&mut self.mark.labels);
+        mark.label_bytes += self.mark.label_bytes;
         mark.bound();
     }
+}
+
+/// What labels take up, roughly: each has a place, and its texts.
+fn weight(labels: &Object) -> usize {
+    labels.iter().map(|(key, value)| 64 + key.len() + value.as_str().map_or(0, str::len)).sum()
 }
 
 /// The labels of an object, if it has any.
@@ -127,6 +139,17 @@ mod tests {
 
     fn labels(value: &str) -> Object {
         json!({"app": value}).as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn heavy_notes_become_everything() {
+        let (marks, space) = (Marks::default(), SmolStr::new("n"));
+        let many: Object = (0..2_000).map(|index| (format!("key-{index}").into(), "x".into())).collect();
+        marks.labels(A, &space, &labels("web"));
+        assert!(!marks.take(A, "n").everything(), "and it is put back");
+        marks.labels(A, &space, &many);
+        let taken = marks.take(A, "n");
+        assert!(taken.everything() && taken.mark.labels.is_empty());
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Planes take turns: a queue in which each plane has a lane of its own and the lanes are served one after the other,
 //! so that a plane with much waiting delays others by one item, not by all of them. Within a lane, first come, first
-//! served. A plane may have a limit on what it has out at a time: popped, or let past, and not back yet.
+//! served. A plane may have a limit on what it has out at a time: popped, or let past, and not back yet. Its lane may be
+//! held: then nothing of it goes until it is released.
 //!
-//! Locks, wakers and what an item is are left to others. All operations take constant time.
+//! Locks, wakers and what an item is are left to others. All operations take constant time, but holding a lane, which
+//! takes as long as there are lanes that could go.
 //!
-//! Invariant: a plane is in the ring once while it has something waiting and may have it out, and otherwise not at
-//! all. A plane with nothing waiting and nothing out has no lane.
+//! Invariant: a plane is in the ring once while it has something waiting, may have it out and is not held, and
+//! otherwise not at all. A plane with nothing waiting and nothing out has no lane.
 
 use std::collections::VecDeque;
 
@@ -21,23 +23,31 @@ pub struct Lanes<T> {
     ring: VecDeque<PlaneId>,
     /// How much of one plane may be out; `None` if that is not even counted.
     out_max: Option<usize>,
+    /// Whether new lanes are held.
+    begins_held: bool,
 }
 
 #[derive(Debug)]
 struct Lane<T> {
     waiting: VecDeque<T>,
     out: usize,
+    is_held: bool,
 }
 
 impl<T> Lanes<T> {
     /// Lanes that are served whatever their plane has out: nothing need come back.
     pub fn unlimited() -> Lanes<T> {
-        Lanes { lanes: HashMap::new(), ring: VecDeque::new(), out_max: None }
+        Lanes { lanes: HashMap::new(), ring: VecDeque::new(), out_max: None, begins_held: false }
     }
 
     /// Lanes that are served while their plane has less than this out.
     pub fn limited(out_max: usize) -> Lanes<T> {
         Lanes { out_max: Some(out_max.max(1)), ..Lanes::unlimited() }
+    }
+
+    /// The same, and every lane is held when it begins.
+    pub fn held(out_max: usize) -> Lanes<T> {
+        Lanes { begins_held: true, ..Lanes::limited(out_max) }
     }
 
     /// Lines an item up behind the others of its plane.
@@ -58,7 +68,7 @@ impl<T> Lanes<T> {
     }
 
     fn push_with(&mut self, plane: PlaneId, item: T, make_room: impl FnOnce(&mut VecDeque<T>)) {
-        let lane = self.lanes.entry(plane).or_default();
+        let lane = self.lanes.entry(plane).or_insert_with(|| Lane::new(self.begins_held));
         let is_listed = lane.can_go(self.out_max);
         make_room(&mut lane.waiting);
         lane.waiting.push_back(item);
@@ -86,7 +96,7 @@ impl<T> Lanes<T> {
     /// counts as out until [`leave`](Lanes::leave), as if it had been pushed and popped.
     pub fn enter(&mut self, plane: PlaneId) -> bool {
         let Some(out_max) = self.out_max else { return !self.lanes.contains_key(&plane) };
-        let lane = self.lanes.entry(plane).or_default();
+        let lane = self.lanes.entry(plane).or_insert_with(|| Lane::new(self.begins_held));
         let enters = lane.waiting.is_empty() && lane.out < out_max;
         lane.out += usize::from(enters);
         enters
@@ -105,6 +115,34 @@ impl<T> Lanes<T> {
         }
     }
 
+    /// Nothing of a plane goes from now on. What is out stays out.
+    pub fn hold(&mut self, plane: PlaneId) {
+        let Some(lane) = self.lanes.get_mut(&plane) else { return };
+        if lane.can_go(self.out_max) {
+            self.ring.retain(|listed| *listed != plane);
+        }
+        lane.is_held = true;
+    }
+
+    /// What waits in a plane's lane may go.
+    pub fn release(&mut self, plane: PlaneId) {
+        let Some(lane) = self.lanes.get_mut(&plane).filter(|lane| lane.is_held) else { return };
+        lane.is_held = false;
+        if lane.can_go(self.out_max) {
+            self.ring.push_back(plane);
+        }
+    }
+
+    /// Whether something of a plane waits.
+    pub fn has_waiting(&self, plane: PlaneId) -> bool {
+        self.lanes.get(&plane).is_some_and(|lane| !lane.waiting.is_empty())
+    }
+
+    /// Whether something of a plane waits or is out.
+    pub fn has_lane(&self, plane: PlaneId) -> bool {
+        self.lanes.contains_key(&plane)
+    }
+
     /// Whether [`pop`](Lanes::pop) has something to give.
     pub fn has_next(&self) -> bool {
         !self.ring.is_empty()
@@ -117,18 +155,16 @@ impl<T> Lanes<T> {
 }
 
 impl<T> Lane<T> {
+    fn new(is_held: bool) -> Lane<T> {
+        Lane { waiting: VecDeque::new(), out: 0, is_held }
+    }
+
     fn can_go(&self, out_max: Option<usize>) -> bool {
-        !self.waiting.is_empty() && out_max.is_none_or(|max| self.out < max)
+        !self.is_held && !self.waiting.is_empty() && out_max.is_none_or(|max| self.out < max)
     }
 
     fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.out == 0
-    }
-}
-
-impl<T> Default for Lane<T> {
-    fn default() -> Lane<T> {
-        Lane { waiting: VecDeque::new(), out: 0 }
     }
 }
 
@@ -137,7 +173,7 @@ mod tests {
     use super::*;
 
     /// Plays a script and compares what came out. `1a` lines up `a` for plane 1, `+1` asks to be let past for plane 1
-    /// (`!` if so, else `?`), `-1` is something of plane 1 that is back, `.` pops (`_` if there is nothing).
+    /// (`!` if so, else `?`), `-1` is something of plane 1 that is back, `h1` and `r1` hold and release its lane, `.` pops (`_` if there is nothing).
     #[track_caller]
     fn check(mut lanes: Lanes<char>, script: &str, expected: &str) {
         let mut came = Vec::new();
@@ -152,6 +188,8 @@ mod tests {
                 }
                 ['+', digit] => came.push(if lanes.enter(plane(digit)) { "!" } else { "?" }.into()),
                 ['-', digit] => lanes.leave(plane(digit)),
+                ['h', digit] => lanes.hold(plane(digit)),
+                ['r', digit] => lanes.release(plane(digit)),
                 [digit, item] => lanes.push(plane(digit), item),
                 _ => panic!("no step: {step}"),
             }
@@ -192,6 +230,16 @@ mod tests {
         check(Lanes::limited(1), "1a . 1b 2c . -1 . -2 -1", "1a 2c 1b");
         // A limit of nothing would never serve anybody.
         check(Lanes::limited(0), "1a . -1", "1a");
+    }
+
+    #[test]
+    fn nothing_goes_from_a_lane_that_is_held() {
+        check(Lanes::held(1), "1a 2b . r2 . r1 . -1 -2", "_ 2b 1a");
+        // What is out stays out, and what comes back changes nothing.
+        check(Lanes::held(1), "1a 1b r1 . h1 -1 . h1 r1 r1 . -1", "1a _ 1b");
+        // A lane that was empty begins anew.
+        check(Lanes::held(1), "1a r1 . -1 1b . r1 . -1", "1a _ 1b");
+        check(Lanes::limited(1), "h1 r1 1a 2b h1 . . r1 . -2 -1", "2b _ 1a");
     }
 
     #[test]

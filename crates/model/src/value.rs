@@ -186,6 +186,22 @@ impl Value {
         *here = new.into();
     }
 
+    /// What the value takes up beside itself: what its lists, members and long texts hold in memory.
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Value::String(text) => text_heap_bytes(text),
+            Value::Array(items) => {
+                items.capacity() * size_of::<Value>() + items.iter().map(Value::heap_bytes).sum::<usize>()
+            }
+            Value::Object(object) => {
+                let members = object.entries.iter();
+                object.entries.capacity() * size_of::<(SmolStr, Value)>()
+                    + members.map(|(key, value)| text_heap_bytes(key) + value.heap_bytes()).sum::<usize>()
+            }
+            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => 0,
+        }
+    }
+
     /// Takes a member out from deep inside.
     pub fn remove_at(&mut self, path: &[&str]) -> Option<Value> {
         let (last, parents) = path.split_last()?;
@@ -583,6 +599,11 @@ impl Visitor<'_> for KeySeed {
     }
 }
 
+/// Short texts stand in their place; long ones are counted references.
+fn text_heap_bytes(text: &SmolStr) -> usize {
+    if text.is_heap_allocated() { text.len() + 2 * size_of::<usize>() } else { 0 }
+}
+
 fn write_float(number: f64, out: &mut Vec<u8>) {
     #[expect(clippy::cast_possible_truncation, reason = "whole and within the exact range")]
     if number.fract() == 0.0 && number.abs() < 1e15 {
@@ -682,6 +703,19 @@ mod tests {
         assert_eq!(Value::Object(joined.unwrap()), json!({"a": 1, "b": 2, "d": 5}));
         let expected = [("b", None), ("c", Some(3)), ("d", Some(4)), ("e", None)];
         assert_eq!(seen, expected.map(|(key, own)| (key.to_string(), own.map(Value::Int))));
+    }
+
+    #[test]
+    fn what_values_take_up() {
+        let check = |text: &str, expected: usize| {
+            assert_eq!(Value::parse(text.as_bytes()).unwrap().heap_bytes(), expected, "{text}");
+        };
+        let (value, member) = (size_of::<Value>(), size_of::<(SmolStr, Value)>());
+        check("1", 0);
+        check(r#""short""#, 0);
+        check(&format!(r#""{}""#, "x".repeat(100)), 116);
+        check("[1,[],null]", 3 * value);
+        check(r#"[{"a":1}]"#, value + member.max(Value::parse(br#"{"a":1}"#).unwrap().heap_bytes()));
     }
 
     #[test]

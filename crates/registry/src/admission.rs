@@ -186,7 +186,7 @@ impl Registry {
             _ => Operation::Delete,
         };
         let chain = &target.definition.admission;
-        let released = self.released(context, target, object, old);
+        let released = self.released(context, target, object, old).await?;
         // Quotas are all that is accounted for.
         if !chain.accounts(operation) || !self.rules(&context.plane).await?.quotas {
             return Ok(Account { writes: released, _turn: None });

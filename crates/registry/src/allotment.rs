@@ -90,22 +90,26 @@ impl Registry {
     }
 
     /// What a service gives up by a change, or by its end: addresses. Ports are free when no service has them.
-    pub(crate) fn released(
+    pub(crate) async fn released(
         &self,
         context: &RequestContext,
         target: &Target,
         new: Option<&Value>,
         old: Option<&Value>,
-    ) -> Vec<Write> {
-        let Some(old) = old.filter(|_| is_service(target)) else { return Vec::new() };
+    ) -> Result<Vec<Write>, Status> {
+        let mut writes = Vec::new();
+        let Some(old) = old.filter(|_| is_service(target)) else { return Ok(writes) };
         let kept = new.map(addresses).unwrap_or_default();
-        let gone = addresses(old).into_iter().filter(|address| !kept.contains(address));
-        gone.map(|address| Write {
-            key: self.address_key(context, address),
-            record: None,
-            expect: Expect::Anything,
-        })
-        .collect()
+        for address in addresses(old).into_iter().filter(|address| !kept.contains(address)) {
+            let key = self.address_key(context, address);
+            let found = self.store.get(&context.plane, key.resource, &key.name).await;
+            let found = found.map_err(|error| read_failed(&context.plane, error))?;
+            // Clients may delete addresses, and then another service may have got this one.
+            if let Some(found) = found.filter(|found| is_held_by(target, found)) {
+                writes.push(Write { key, record: None, expect: Expect::At(found.revision) });
+            }
+        }
+        Ok(writes)
     }
 
     async fn allot_addresses(
@@ -331,6 +335,13 @@ fn is_service(target: &Target) -> bool {
     target.definition.group.is_empty()
         && target.definition.plural == "services"
         && target.subresource.is_empty()
+}
+
+/// Whether an address was given to this service.
+fn is_held_by(target: &Target, address: &StoredObject) -> bool {
+    let address = Value::parse_own(address.record.body()).unwrap_or_default();
+    let holder = |member: &str| address.str_at(&["spec", "parentRef", member]).unwrap_or_default();
+    holder("namespace") == target.namespace && holder("name") == target.name
 }
 
 fn refused(target: &Target, error: FieldError) -> Status {

@@ -14,8 +14,8 @@ use polder_client::{
 use polder_model::selector::LabelSelector;
 use polder_model::{GroupResource, GroupVersionResource, PlaneId, SmolStr, Status, Value, json};
 use polder_store::{
-    Event, Expect, Filter, Key, ListQuery, ObjectName, Plane, Record, Revision, StoredObject, Watch,
-    WatchError, WatchScope,
+    Event, Expect, Filter, Key, ListQuery, ObjectName, Plane, Record, ResourceId, Revision, StoredObject,
+    Watch, WatchError, WatchScope,
 };
 
 use crate::context::{RequestContext, WriteOptions};
@@ -47,13 +47,13 @@ pub struct LocalClient {
     options: WriteOptions,
     /// Those who read much at once.
     large: Places,
-    parsed: ParsedObjects,
+    parsed: Arc<ParsedObjects>,
 }
 
 impl LocalClient {
     pub fn new(registry: Arc<Registry>) -> LocalClient {
         let options = WriteOptions { field_manager: Some(MANAGER), ..WriteOptions::default() };
-        let (user, large, parsed) = (UserInfo::system(), Places::new(LARGE_LISTS), ParsedObjects::default());
+        let (user, large, parsed) = (UserInfo::system(), Places::new(LARGE_LISTS), Arc::default());
         LocalClient { registry, user, options, large, parsed }
     }
 
@@ -112,7 +112,10 @@ impl LocalClient {
     ) -> Result<Value, Status> {
         match answer.body {
             Answered::Made(value) => Ok(value),
-            Answered::Stored(stored) => self.registry.to_client(context, target, &stored),
+            // Read like any other, so that whoever looks at it next finds it read.
+            Answered::Stored(stored) => {
+                self.parsed.read(&self.registry, context, target, &stored).map(Arc::unwrap_or_clone)
+            }
         }
     }
 
@@ -308,7 +311,8 @@ impl Client for LocalClient {
     fn changes(&self, after: u64) -> Result<Box<dyn Changes>, ChangesError> {
         let watch = self.registry.store.watch(WatchScope::Everything, Revision(after));
         let watch = watch.map_err(|error| ended(error, after))?;
-        Ok(Box::new(Feed { registry: self.registry.clone(), watch, followed: after }))
+        let (registry, parsed) = (self.registry.clone(), self.parsed.clone());
+        Ok(Box::new(Feed { registry, parsed, watch, followed: after }))
     }
 
     fn revision(&self) -> u64 {
@@ -382,6 +386,7 @@ fn ended(error: WatchError, after: u64) -> ChangesError {
 /// The store's feed in the words of the API.
 struct Feed {
     registry: Arc<Registry>,
+    parsed: Arc<ParsedObjects>,
     watch: Watch,
     followed: u64,
 }
@@ -408,16 +413,22 @@ impl Feed {
         let name = event.name()?;
         // A plane that has been deleted since has nothing left to look at; only its number is needed.
         let plane = self.registry.store.plane_by_id(event.plane);
+        let resource = self.registry.store.resource_name(event.resource)?;
+        let definition = self.registry.builtin.by_group_resource(&resource);
+        let is_plain =
+            definition.is_some_and(|definition| definition.versions[0].name == definition.storage.version);
         let snapshot = |stored: &Arc<StoredObject>| {
             let version = plane.as_ref().map_or(0, |plane| plane.resource_version(stored.revision));
-            Snapshot::new(StoredForm { stored: stored.clone(), version })
+            let parsed = is_plain.then(|| self.parsed.clone());
+            let (plane, resource) = (event.plane, event.resource);
+            Snapshot::new(StoredForm { stored: stored.clone(), plane, resource, version, parsed })
         };
         Some(Change {
             revision: event.revision.0,
             resource_version: plane.as_ref().map_or(0, |plane| plane.resource_version(event.revision)),
             plane: event.plane,
             is_copy: plane.as_ref().is_some_and(|plane| plane.stack.len() > 2),
-            resource: self.registry.store.resource_name(event.resource)?,
+            resource,
             namespace: name.namespace.clone(),
             name: name.name.clone(),
             old: event.old.as_ref().map(snapshot),
@@ -428,7 +439,11 @@ impl Feed {
 
 struct StoredForm {
     stored: Arc<StoredObject>,
+    plane: PlaneId,
+    resource: ResourceId,
     version: u64,
+    /// Where it may be found read already: as its first version shows it, which is how it is stored.
+    parsed: Option<Arc<ParsedObjects>>,
 }
 
 impl Stored for StoredForm {
@@ -436,7 +451,11 @@ impl Stored for StoredForm {
         memchr::memmem::find(self.stored.record.body(), text.as_bytes()).is_some()
     }
 
-    fn parse(&self) -> Value {
-        self.stored.record.to_unmanaged_value(self.version).unwrap_or_default()
+    fn parse(&self) -> Arc<Value> {
+        let find = |parsed: &Arc<ParsedObjects>| {
+            parsed.find(self.plane, self.resource, 0, self.version, &self.stored)
+        };
+        let parse = || Arc::new(self.stored.record.to_unmanaged_value(self.version).unwrap_or_default());
+        self.parsed.as_ref().and_then(find).unwrap_or_else(parse)
     }
 }

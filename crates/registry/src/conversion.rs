@@ -11,9 +11,11 @@ mod shared;
 mod views;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use polder_machinery::conversion::{ConversionError, Question, ask, read};
 use polder_model::{Status, Value};
 use polder_store::{Plane, Record, StoredObject};
@@ -71,18 +73,38 @@ impl Converter {
 
     /// What many want at the same time, because they watch it: the webhook is asked once.
     pub(crate) async fn shared(&self, stored: Arc<StoredObject>) -> Result<Arc<StoredObject>, Status> {
-        let Some(conversion) = self.definition.conversion.as_ref().filter(|_| self.needs(&stored)) else {
-            return Ok(stored);
+        let Some(key) = self.key(&stored) else { return Ok(stored) };
+        let make = || {
+            let (converter, stored) = (self.clone(), stored.clone());
+            async move { converter.one(stored).await }.boxed()
         };
-        let key = Key {
+        self.webhooks.shared.get(key, make).await
+    }
+
+    /// The same for several that will be wanted one after the other: the webhook is asked about all of them, and what it makes
+    /// is there when it is wanted. If it makes nothing, that is told then.
+    pub(crate) async fn prepare(&self, objects: impl Iterator<Item = Arc<StoredObject>>) {
+        let mut known = HashSet::new();
+        let keyed = objects.filter_map(|stored| Some((self.key(&stored)?, stored)));
+        let wanted = keyed.filter(|(key, _)| known.insert(key.clone())).collect();
+        let make = |objects| {
+            let converter = self.clone();
+            async move { converter.page(objects).await }.boxed()
+        };
+        self.webhooks.shared.prepare(wanted, make).await;
+    }
+
+    /// How an object that must be converted is known to others who want it.
+    fn key(&self, stored: &StoredObject) -> Option<Key> {
+        let conversion = self.definition.conversion.as_ref().filter(|_| self.needs(stored))?;
+        Some(Key {
             conversion: conversion.id,
             plane: self.plane.id,
             resource: self.definition.resource_id,
             version: self.version().into(),
             name: stored.name.clone(),
             revision: stored.revision,
-        };
-        self.webhooks.shared.get(key, self.one(stored)).await
+        })
     }
 
     /// The first objects of a page, those that need it converted, in their order: all, unless they have become too heavy

@@ -5,7 +5,7 @@
 
 use polder_auth::MASTERS;
 use polder_auth::authz::rbac::cover::{self, Missing, quoted};
-use polder_auth::authz::rbac::{Binding, Role, RoleKind, Rule};
+use polder_auth::authz::rbac::{Binding, Permission, Role, RoleKind, Rule};
 use polder_auth::authz::{Attributes, Target as AuthTarget};
 use polder_model::{GroupResource, Object, SmolStr, Status, Value};
 use polder_store::ObjectName;
@@ -20,20 +20,20 @@ use crate::status::read_failed;
 const OF_COLLECTOR: [&str; 3] = ["ownerReferences", "finalizers", "managedFields"];
 
 impl Registry {
-    /// Refuses a role or binding that gives more than its writer has.
+    /// Refuses a role or binding that gives more than its writer has. The path of a request may name the object or not.
     pub(crate) async fn check_escalation(
         &self,
         context: &RequestContext,
         target: &Target,
-        new: &Value,
-        old: Option<&Value>,
+        (new, old): (&Value, Option<&Value>),
+        path_name: &str,
     ) -> Result<(), Status> {
         let definition = &target.definition;
         if definition.group != GROUP || context.user.in_group(MASTERS) {
             return Ok(());
         }
         match definition.plural.as_str() {
-            "roles" | "clusterroles" => self.check_role(context, target, new, old).await,
+            "roles" | "clusterroles" => self.check_role(context, target, (new, old), path_name).await,
             "rolebindings" | "clusterrolebindings" => self.check_binding(context, target, new, old).await,
             _ => Ok(()),
         }
@@ -43,13 +43,11 @@ impl Registry {
         &self,
         context: &RequestContext,
         target: &Target,
-        new: &Value,
-        old: Option<&Value>,
+        (new, old): (&Value, Option<&Value>),
+        path_name: &str,
     ) -> Result<(), Status> {
         let resource = target.definition.group_resource();
-        // A name that the object brings is none of the request's.
-        let name = if old.is_some() { target.name.as_str() } else { "" };
-        if self.may(context, "escalate", &resource, &target.namespace, name).await?
+        if self.may(context, "escalate", &resource, &target.namespace, path_name).await?
             || old.is_some_and(|old| only_collector_fields(new, old))
         {
             return Ok(());
@@ -112,12 +110,15 @@ impl Registry {
     ) -> Result<(), Status> {
         let user = &context.user;
         let book = self.roles.book(&context.plane).await?;
-        let own: Vec<&Rule> = book.rules(user, &target.namespace).collect();
+        let sets = book.sets(user, &target.namespace);
+        let has = |permission: &Permission<'_>, looked: &mut usize| {
+            sets.iter().any(|set| set.covers(permission, looked))
+        };
         let refuse = |text: &str| {
             let resource = target.definition.group_resource();
             Err(Status::forbidden(&resource, &target.name, text))
         };
-        match cover::missing(&own, rules) {
+        match cover::missing(has, rules) {
             None => Ok(()),
             Some(Missing::TooMany) => refuse(
                 "it has too many permissions to compare them with what you may: make several roles of it",

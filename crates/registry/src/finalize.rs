@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use polder_auth::UserInfo;
 use polder_client::Propagation;
-use polder_client::queue::{FairQueue, Outcome};
+use polder_client::queue::{FairQueue, Outcome, Spent};
 use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value, json};
 use polder_store::{Change, Expect, Filter, Key, ListQuery, ObjectName, Plane, Record, StoredObject, Write};
 
@@ -131,7 +131,7 @@ impl Registry {
                 Outcome::Later
             }
         };
-        self.chores.queue.finish(plane, &chore, outcome);
+        self.chores.queue.finish(plane, &chore, outcome, Spent::default());
         if self.chores.queue.is_idle(plane)
             && let Err(status) = self.unmark(plane).await
         {
@@ -293,7 +293,7 @@ impl Registry {
             let tally = Arc::default();
             match self.empty(context, &target, Some(name), &tally).await? {
                 Outcome::Done => {}
-                Outcome::Again => return Ok(Outcome::Again),
+                Outcome::Again | Outcome::Aside => return Ok(Outcome::Again),
                 Outcome::Later | Outcome::After(_) => {
                     left.get_or_insert_with(Remains::default).add_all(std::mem::take(&mut *tally.lock()));
                     // What pods use must not vanish under them.

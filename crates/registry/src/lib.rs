@@ -45,7 +45,7 @@ mod reviews;
 mod roles;
 mod rulebooks;
 mod scale;
-mod tokens;
+pub mod tokens;
 mod upstream_key;
 pub mod webhooks;
 

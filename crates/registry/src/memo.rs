@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use polder_model::PlaneId;
 
-const EPOCHS: usize = 256;
+const EPOCHS: usize = 4096;
 
 /// One value for each plane that has been used lately.
 pub(crate) struct Memo<V> {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use polder_model::{GroupVersion, PlaneId, SmolStr, Status, Value, json};
+use polder_auth::authz;
+use polder_model::{GroupResource, GroupVersion, PlaneId, SmolStr, Status, Value, json};
 use polder_store::{ForkSource, Limits, Plane, PlaneChange, Profile, Renewal, Store};
 
 use crate::bootstrap;
@@ -129,6 +130,32 @@ pub(crate) fn change(
         _ => return Ok(None),
     };
     Ok(Some(change))
+}
+
+/// Whoever makes a plane from another, or a layer, gets all that is in it: they must be allowed to have it.
+pub(crate) async fn check_source(
+    registry: &Registry,
+    context: &RequestContext,
+    target: &Target,
+    new: &Value,
+) -> Result<(), Status> {
+    let text = |path: &[&str]| new.str_at(path).filter(|source| !source.is_empty());
+    let source = if is_own(context, target, "planes") {
+        text(&["spec", "forkFrom"]).map(plane::origin)
+    } else if is_own(context, target, "layers") {
+        text(&["spec", "plane"]).map(plane::Origin::Plane)
+    } else {
+        None
+    };
+    let (plural, subresource, name) = match source {
+        None => return Ok(()),
+        Some(plane::Origin::Plane(name)) => ("planes", "export", name),
+        Some(plane::Origin::Layer(name)) => ("layers", "", name),
+    };
+    let resource = &GroupResource::new(target.definition.group.clone(), plural);
+    let (version, namespace) = (target.served().name.as_str(), "");
+    let target = authz::Target::Resource { resource, version, subresource, namespace, name };
+    registry.authorize_target(context, "get", target).await
 }
 
 /// What a new plane has of its own from the start, so that it is not taken for another: also a fork.

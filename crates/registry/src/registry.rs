@@ -156,16 +156,22 @@ impl Registry {
         verb: &str,
         target: &Target,
     ) -> Result<(), Status> {
-        let resource = target.definition.group_resource();
         // A namespace is in itself.
         let is_namespace = target.definition.resource_id == self.namespaces;
-        let target = authz::Target::Resource {
-            resource: &resource,
-            version: &target.served().name,
-            subresource: &target.subresource,
-            namespace: if is_namespace { &target.name } else { &target.namespace },
-            name: &target.name,
-        };
+        let namespace = if is_namespace { &target.name } else { &target.namespace };
+        self.authorize_at(context, verb, target, (namespace, &target.name)).await
+    }
+
+    async fn authorize_at(
+        &self,
+        context: &RequestContext,
+        verb: &str,
+        target: &Target,
+        (namespace, name): (&str, &str),
+    ) -> Result<(), Status> {
+        let (resource, subresource) = (&target.definition.group_resource(), target.subresource.as_str());
+        let version = target.served().name.as_str();
+        let target = authz::Target::Resource { resource, version, subresource, namespace, name };
         self.authorize_target(context, verb, target).await
     }
 
@@ -178,7 +184,7 @@ impl Registry {
         selection: &Selection,
     ) -> Result<(), Status> {
         match selection.only_name().filter(|_| target.name.is_empty()) {
-            Some(name) => self.authorize(context, verb, &target.with_name(&target.namespace, name)).await,
+            Some(name) => self.authorize_at(context, verb, target, (&target.namespace, name)).await,
             None => self.authorize(context, verb, target).await,
         }
     }
@@ -237,6 +243,12 @@ impl Registry {
             });
         }
         Ok(ObjectAnswer { body: self.answer(context, target, stored)?, created: false })
+    }
+
+    /// The object that somebody connects to. Whoever may connect need not be allowed to read it.
+    pub async fn connected_to(&self, context: &RequestContext, target: &Target) -> Result<Value, Status> {
+        let stored = self.must_find(context, target).await?;
+        stored.record.to_value(0).map_err(|error| Status::internal(error.to_string()))
     }
 
     /// The newest version of the target, or that it is not there.

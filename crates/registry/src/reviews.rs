@@ -90,12 +90,12 @@ async fn access(
         Ok(decision) => decision,
         Err(status) => return Ok(json!({"allowed": false, "evaluationError": (status.message)})),
     };
-    let mut status = json!({"allowed": (decision.is_allow())});
+    let (mut status, reason) = (json!({"allowed": (decision.is_allow())}), decision.reason());
     if let Decision::Deny { .. } = decision {
         status.set_at(&["denied"], true);
     }
-    if !decision.reason().is_empty() {
-        status.set_at(&["reason"], decision.reason().clone());
+    if !reason.is_empty() {
+        status.set_at(&["reason"], reason);
     }
     Ok(status)
 }
@@ -113,12 +113,21 @@ fn subject(context: &RequestContext, question: &Value) -> UserInfo {
     }
 }
 
+/// Of rules that take more, the rest is not told.
+const RULES_BYTES_MAX: usize = 1 << 20;
+
 /// What somebody may do in a namespace by the plane's roles.
 async fn rules(registry: &Registry, context: &RequestContext, namespace: &str) -> Result<Value, Status> {
     let book = registry.roles.book(&context.plane).await?;
     let list = |texts: &[SmolStr]| Value::Array(texts.iter().map(Value::from).collect());
-    let (mut of_resources, mut of_paths) = (Vec::new(), Vec::new());
-    for rule in book.rules(&context.user, namespace) {
+    let (mut of_resources, mut of_paths, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let sets = book.sets(&context.user, namespace);
+    let rules = sets.into_iter().flat_map(|set| set.roles()).flat_map(|role| &role.rules);
+    for rule in rules {
+        bytes += rule.bytes();
+        if bytes > RULES_BYTES_MAX {
+            break;
+        }
         if !rule.resources.is_empty() {
             let mut value = json!({
                 "verbs": (list(&rule.verbs)), "apiGroups": (list(&rule.groups)), "resources": (list(&rule.resources)),
@@ -132,8 +141,7 @@ async fn rules(registry: &Registry, context: &RequestContext, namespace: &str) -
             of_paths.push(json!({"verbs": (list(&rule.verbs)), "nonResourceURLs": (list(&rule.urls))}));
         }
     }
-    let mut status =
-        json!({"resourceRules": of_resources, "nonResourceRules": of_paths, "incomplete": false});
+    let mut status = json!({"resourceRules": of_resources, "nonResourceRules": of_paths, "incomplete": (bytes > RULES_BYTES_MAX)});
     let missing = book.missing(&context.user, namespace);
     if !missing.is_empty() {
         status.set_at(&["evaluationError"], missing);

@@ -3,20 +3,22 @@
 //!
 //! What is read is shared. Planes that stand on the same layer and have the same bindings in it have one index of them,
 //! and roles that say the same are one set, whoever has them. What is kept is bounded: planes not used for long are let
-//! go, and cost one look at their bindings when they come back.
+//! go, those with much first, and cost one look at their bindings when they come back.
 //!
 //! **Invariant.** A change is in force in the next request after its write was answered.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use polder_auth::authz::rbac::{Binding, Bound, Index, Role, RoleKind, RoleSet, Rule};
+use polder_auth::authz::rbac::{Binding, Bound, Index, Role, RoleKind, RoleSet};
 use polder_auth::authz::{Attributes, Authorizer, Decision, DecisionFuture};
 use polder_auth::{MASTERS, UserInfo};
 use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value, format_smolstr};
 use polder_store::{ListQuery, ObjectName, Plane, ResourceId, Revision, SpaceId, Store, StoredObject};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
 
 use crate::custom::{Interned, Turns};
 use crate::memo::{Epoch, Memo};
@@ -27,19 +29,31 @@ pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Planes whose bindings are kept.
 const PLANES_LEN_MAX: usize = 100_000;
-/// What the indexes of all planes may take.
-const INDEXES_BYTES_MAX: usize = 128 << 20;
-/// What the sets of roles may take.
+/// What the indexes that planes share may take.
+const INDEXES_BYTES_MAX: usize = 64 << 20;
+/// What the indexes of single planes may take together.
+const BOOKS_BYTES_MAX: usize = 128 << 20;
+/// Books that take more than this go first when there is no room.
+const HEAVY_BYTES: usize = 1 << 20;
+/// An index of more bindings, or a heavier one, is not looked for among those of others: each change of a binding would
+/// leave a whole index behind that nobody needs any more.
+const SHARED_LEN_MAX: usize = 256;
+const SHARED_BYTES_MAX: usize = 512 << 10;
+/// What the sets of roles may take that different people have in common.
 const SETS_BYTES_MAX: usize = 64 << 20;
 /// What is kept of roles and bindings as they were read.
 const PARTS_BYTES_MAX: usize = 32 << 20;
 /// What one plane may have of each kind. Nobody is allowed anything by the rules of a plane with more, but those who are
 /// allowed everything can still mend it.
-const PLANE_BYTES_MAX: usize = 32 << 20;
+const PLANE_BYTES_MAX: usize = 16 << 20;
 /// Of roles that are not there, so many are named.
 const MISSING_MAX: usize = 16;
-/// More objects are not looked through on a thread that others wait for.
-const QUICK_LEN_MAX: usize = 512;
+/// What takes more bytes is not read on a thread that others wait for.
+const QUICK_BYTES_MAX: usize = 256 << 10;
+/// Planes whose bindings are read at a time.
+const BUILDERS: usize = 4;
+/// The same for somebody who may have nothing to do with the plane.
+const GUESTS: usize = 1;
 
 /// One version of one object: it says the same for ever.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -61,13 +75,17 @@ enum Part {
 #[derive(Default)]
 pub(crate) struct Book {
     indexes: Vec<Arc<Index>>,
+    /// What those take that no other plane has.
+    bytes: usize,
+    /// Why nobody can look at them.
+    problem: Option<Status>,
 }
 
 impl Book {
     fn decide(&self, attributes: &Attributes<'_>) -> Decision {
         let Attributes { user, verb, target, .. } = attributes;
-        if let Some(reason) = self.indexes.iter().find_map(|index| index.allows(user, verb, target)) {
-            return Decision::Allow { reason: reason.clone() };
+        if let Some(grant) = self.indexes.iter().find_map(|index| index.allows(user, verb, target)) {
+            return Decision::Allow { reason: grant.clone().into() };
         }
         let missing = self.missing(user, target.namespace());
         match missing.is_empty() {
@@ -79,16 +97,17 @@ impl Book {
     /// Roles that somebody is bound to and that are not there, as upstream lists mistakes: each once, in brackets if there
     /// are several.
     pub(crate) fn missing(&self, user: &UserInfo, namespace: &str) -> SmolStr {
-        let mut all: Vec<&str> = Vec::new();
-        for text in self.indexes.iter().flat_map(|index| index.missing(user, namespace)) {
-            if !all.contains(&text.as_str()) && all.len() < MISSING_MAX {
+        let mut all: Vec<SmolStr> = Vec::new();
+        let missing = self.indexes.iter().flat_map(|index| index.missing(user, namespace));
+        for text in missing.take(MISSING_MAX) {
+            if !all.contains(&text) {
                 all.push(text);
             }
         }
-        match all[..] {
+        match &all[..] {
             [] => SmolStr::default(),
-            [one] => SmolStr::new(one),
-            ref all => format_smolstr!("[{}]", all.join(", ")),
+            [one] => one.clone(),
+            all => format_smolstr!("[{}]", all.join(", ")),
         }
     }
 
@@ -97,19 +116,22 @@ impl Book {
         self.indexes.iter().any(|index| index.knows(user))
     }
 
-    pub(crate) fn rules<'a>(
-        &'a self,
-        user: &'a UserInfo,
-        namespace: &'a str,
-    ) -> impl Iterator<Item = &'a Rule> {
-        self.indexes.iter().flat_map(move |index| index.rules(user, namespace))
+    /// What somebody has in a namespace, each set once.
+    pub(crate) fn sets<'a>(&'a self, user: &'a UserInfo, namespace: &'a str) -> Vec<&'a Arc<RoleSet>> {
+        let mut seen = HashSet::new();
+        let sets = self.indexes.iter().flat_map(|index| index.sets(user, namespace));
+        sets.filter(|set| seen.insert(Arc::as_ptr(set))).collect()
     }
 }
 
 pub(crate) struct Roles {
     store: Arc<Store>,
     planes: Memo<Arc<Book>>,
+    /// What the books of `planes` take beside what they share.
+    bytes: AtomicUsize,
     turns: Turns,
+    builders: Semaphore,
+    guests: Semaphore,
     known: Arc<Known>,
 }
 
@@ -120,57 +142,87 @@ struct Known {
     indexes: Mutex<Interned<[u8; 32], Index>>,
 }
 
-impl Default for Known {
-    fn default() -> Known {
-        Known {
-            parts: Mutex::new(Interned::new(PARTS_BYTES_MAX)),
-            sets: Mutex::new(Interned::new(SETS_BYTES_MAX)),
-            indexes: Mutex::new(Interned::new(INDEXES_BYTES_MAX)),
-        }
-    }
-}
-
 /// The roles and bindings of a plane, as they are kept.
 struct Stored {
-    roles: Vec<Arc<StoredObject>>,
-    cluster_roles: Vec<Arc<StoredObject>>,
-    bindings: Vec<Arc<StoredObject>>,
-    cluster_bindings: Vec<Arc<StoredObject>>,
-    resources: Resources,
+    roles: Objects,
+    cluster_roles: Objects,
+    bindings: Objects,
+    cluster_bindings: Objects,
 }
 
-#[derive(Clone, Copy)]
-struct Resources {
-    roles: ResourceId,
-    cluster_roles: ResourceId,
-    bindings: ResourceId,
-    cluster_bindings: ResourceId,
+/// Those of one kind.
+struct Objects {
+    resource: ResourceId,
+    all: Vec<Arc<StoredObject>>,
+    /// There are more than can be weighed.
+    more: bool,
+}
+
+impl Stored {
+    fn kinds(&self) -> [&Objects; 4] {
+        [&self.roles, &self.cluster_roles, &self.bindings, &self.cluster_bindings]
+    }
+
+    fn bytes(&self) -> usize {
+        self.kinds().into_iter().flat_map(|kind| &kind.all).map(|stored| stored.record.len()).sum()
+    }
 }
 
 impl Roles {
     pub(crate) fn new(store: Arc<Store>) -> Roles {
-        Roles { store, planes: Memo::default(), turns: Turns::default(), known: Arc::default() }
+        let known = Known {
+            parts: Mutex::new(Interned::new(PARTS_BYTES_MAX)),
+            sets: Mutex::new(Interned::new(SETS_BYTES_MAX)),
+            indexes: Mutex::new(Interned::new(INDEXES_BYTES_MAX)),
+        };
+        Roles {
+            store,
+            planes: Memo::default(),
+            bytes: AtomicUsize::new(0),
+            turns: Turns::default(),
+            builders: Semaphore::new(BUILDERS),
+            guests: Semaphore::new(GUESTS),
+            known: Arc::new(known),
+        }
     }
 
     /// What is known of a plane's bindings may be wrong.
     pub(crate) fn forget(&self, plane: PlaneId) {
-        self.planes.forget(plane);
+        self.lighten(self.planes.forget(plane));
     }
 
+    /// Books that are not kept any more.
+    fn lighten(&self, gone: impl IntoIterator<Item = Arc<Book>>) {
+        let bytes = gone.into_iter().map(|book| book.bytes).sum();
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// The bindings of a plane, or why nobody can look at them.
     pub(crate) async fn book(&self, plane: &Arc<Plane>) -> Result<Arc<Book>, Status> {
-        if let Some(book) = self.planes.get(plane.id) {
-            return Ok(book);
+        let book = match self.planes.get(plane.id) {
+            Some(book) => book,
+            None => self.read(plane).await?,
+        };
+        match &book.problem {
+            Some(problem) => Err(problem.clone()),
+            None => Ok(book),
         }
+    }
+
+    async fn read(&self, plane: &Arc<Plane>) -> Result<Arc<Book>, Status> {
         // Whoever comes while they are read waits for what is being made.
         let _turn = self.turns.take(plane.id).await;
         if let Some(book) = self.planes.get(plane.id) {
             return Ok(book);
         }
+        let _place = self.builders.acquire().await;
         let epoch = self.planes.epoch(plane.id);
         let stored = self.stored(plane).await?;
-        let Stored { roles, cluster_roles, bindings, cluster_bindings, .. } = &stored;
-        let len: usize = [roles, cluster_roles, bindings, cluster_bindings].map(Vec::len).iter().sum();
-        let book = if len <= QUICK_LEN_MAX {
+        let book = if stored.kinds().iter().any(|kind| kind.more) {
+            let text = "the plane has more roles and bindings than the server can weigh: remove some";
+            let problem = Status::forbidden(&GroupResource::new(GROUP, "roles"), "", text);
+            Book { problem: Some(problem), ..Book::default() }
+        } else if stored.bytes() <= QUICK_BYTES_MAX {
             self.known.book(&stored)
         } else {
             let known = self.known.clone();
@@ -183,15 +235,23 @@ impl Roles {
     }
 
     fn keep(&self, plane: PlaneId, book: &Arc<Book>, epoch: Epoch) {
-        self.planes.keep(plane, book.clone(), epoch);
-        if self.planes.len() > PLANES_LEN_MAX {
-            self.planes.let_go(|_| true);
+        let (is_kept, before) = self.planes.keep(plane, book.clone(), epoch);
+        if is_kept {
+            self.bytes.fetch_add(book.bytes, Ordering::Relaxed);
         }
-        let Known { indexes, sets, .. } = &*self.known;
-        let is_heavy = || indexes.lock().is_heavy() || sets.lock().is_heavy();
-        while is_heavy() && !self.planes.let_go(|_| true).is_empty() {
-            indexes.lock().sweep();
-            sets.lock().sweep();
+        self.lighten(before);
+        if self.planes.len() > PLANES_LEN_MAX {
+            self.lighten(self.planes.let_go(|_| true));
+        }
+        // Whoever has much makes room first. Planes with nothing of their own weigh nothing.
+        for least in [HEAVY_BYTES, 1] {
+            while self.bytes.load(Ordering::Relaxed) > BOOKS_BYTES_MAX {
+                let gone = self.planes.let_go(|book| book.bytes >= least);
+                if gone.is_empty() {
+                    break;
+                }
+                self.lighten(gone);
+            }
         }
     }
 
@@ -201,92 +261,90 @@ impl Roles {
         let list = async |plural: &'static str| {
             let resource = self.store.resource_id(&GroupResource::new(GROUP, plural));
             let query = ListQuery { at, bytes_max: PLANE_BYTES_MAX, ..ListQuery::all(resource) };
-            let page = self.store.list(plane, query).await.map_err(|error| read_failed(plane, error))?;
-            if page.more {
-                let text = format!("the plane has more {plural} than the server can weigh: remove some");
-                return Err(Status::forbidden(&GroupResource::new(GROUP, plural), "", &text));
-            }
-            Ok((resource, page.objects))
-        };
-        let (roles, cluster_roles) = (list("roles").await?, list("clusterroles").await?);
-        let (bindings, cluster_bindings) = (list("rolebindings").await?, list("clusterrolebindings").await?);
-        let resources = Resources {
-            roles: roles.0,
-            cluster_roles: cluster_roles.0,
-            bindings: bindings.0,
-            cluster_bindings: cluster_bindings.0,
+            let page = self.store.list(plane, query).await.map_err(|error| read_failed(plane, error));
+            page.map(|page| Objects { resource, all: page.objects, more: page.more })
         };
         Ok(Stored {
-            roles: roles.1,
-            cluster_roles: cluster_roles.1,
-            bindings: bindings.1,
-            cluster_bindings: cluster_bindings.1,
-            resources,
+            roles: list("roles").await?,
+            cluster_roles: list("clusterroles").await?,
+            bindings: list("rolebindings").await?,
+            cluster_bindings: list("clusterrolebindings").await?,
         })
     }
 }
 
 impl Known {
     fn book(&self, stored: &Stored) -> Book {
-        let Resources { roles, cluster_roles, bindings, cluster_bindings } = stored.resources;
-        let own = |resource, kind, all: &[Arc<StoredObject>]| {
-            let named =
-                |stored: &Arc<StoredObject>| ((kind, stored.name.clone()), (resource, stored.clone()));
-            all.iter().map(named).collect::<Vec<_>>()
-        };
-        let named: HashMap<(RoleKind, ObjectName), (ResourceId, Arc<StoredObject>)> =
-            own(roles, RoleKind::Role, &stored.roles)
-                .into_iter()
-                .chain(own(cluster_roles, RoleKind::ClusterRole, &stored.cluster_roles))
-                .collect();
-        let all = stored.cluster_bindings.iter().map(|stored| (cluster_bindings, stored));
-        let all = all.chain(stored.bindings.iter().map(|stored| (bindings, stored)));
-        let mut layers: BTreeMap<SpaceId, (Sha256, Vec<Bound>)> = BTreeMap::new();
-        for (resource, stored) in all {
-            let part = self.part(resource, stored, |value| {
-                let binding = Binding::read(value).map(Arc::new);
-                let bytes = binding.as_ref().map_or(64, |binding| binding.bytes());
-                (Part::Binding(binding), bytes)
-            });
-            let Part::Binding(Some(binding)) = &*part else { continue };
-            let namespace = match binding.kind {
-                RoleKind::Role => stored.name.namespace.clone(),
-                RoleKind::ClusterRole => SmolStr::default(),
-            };
-            let wanted = (binding.kind, ObjectName::new(namespace, binding.role.clone()));
-            let role = named.get(&wanted).and_then(|(resource, stored)| {
-                let part = self.part(*resource, stored, |value| {
-                    let role = Role::read(value);
-                    let bytes = role.bytes();
-                    (Part::Role(Arc::new(role)), bytes)
-                });
-                if let Part::Role(role) = &*part { Some(role.clone()) } else { None }
-            });
-            let (hash, bounds) = layers.entry(stored.space).or_default();
-            digest(hash, stored, role.as_deref());
-            let ObjectName { namespace, name } = stored.name.clone();
-            bounds.push(Bound { namespace, name, binding: binding.clone(), role });
+        let mut roles: HashMap<(RoleKind, &ObjectName), (ResourceId, &StoredObject)> = HashMap::new();
+        for (kind, objects) in
+            [(RoleKind::Role, &stored.roles), (RoleKind::ClusterRole, &stored.cluster_roles)]
+        {
+            let named = objects.all.iter().map(|role| ((kind, &role.name), (objects.resource, &**role)));
+            roles.extend(named);
         }
-        let indexes = layers.into_values().map(|(hash, bounds)| self.index(hash, &bounds));
-        Book { indexes: indexes.collect() }
+        let mut layers: BTreeMap<SpaceId, (Sha256, Vec<Arc<Bound>>)> = BTreeMap::new();
+        for objects in [&stored.cluster_bindings, &stored.bindings] {
+            for stored in &objects.all {
+                let part = self.part(objects.resource, stored, |value| {
+                    let binding = Binding::read(value).map(Arc::new);
+                    let bytes = binding.as_ref().map_or(64, |binding| binding.bytes());
+                    (Part::Binding(binding), bytes)
+                });
+                let Part::Binding(Some(binding)) = &*part else { continue };
+                let namespace = match binding.kind {
+                    RoleKind::Role => stored.name.namespace.clone(),
+                    RoleKind::ClusterRole => SmolStr::default(),
+                };
+                let wanted = ObjectName::new(namespace, binding.role.clone());
+                let found = roles.get(&(binding.kind, &wanted));
+                let role = found.and_then(|(resource, stored)| self.role(*resource, stored));
+                let (hash, bounds) = layers.entry(stored.space).or_default();
+                digest(hash, stored, role.as_deref());
+                let ObjectName { namespace, name } = stored.name.clone();
+                bounds.push(Arc::new(Bound { namespace, name, binding: binding.clone(), role }));
+            }
+        }
+        let mut book = Book::default();
+        for (hash, bounds) in layers.into_values() {
+            let digest: [u8; 32] = hash.finalize().into();
+            let known = self.indexes.lock().get(&digest);
+            let index = known.unwrap_or_else(|| {
+                let index = self.index(&bounds);
+                let bytes = index.bytes();
+                let (index, is_shared) = match bounds.len() <= SHARED_LEN_MAX && bytes <= SHARED_BYTES_MAX {
+                    true => self.indexes.lock().offer(digest, index, bytes),
+                    false => (Arc::new(index), false),
+                };
+                book.bytes += if is_shared { 0 } else { bytes };
+                index
+            });
+            book.indexes.push(index);
+        }
+        book
     }
 
-    fn index(&self, hash: Sha256, bounds: &[Bound]) -> Arc<Index> {
-        let digest: [u8; 32] = hash.finalize().into();
-        if let Some(known) = self.indexes.lock().get(&digest) {
-            return known;
-        }
-        let index = Index::new(bounds, |roles| {
+    fn role(&self, resource: ResourceId, stored: &StoredObject) -> Option<Arc<Role>> {
+        let part = self.part(resource, stored, |value| {
+            let role = Role::read(value);
+            let bytes = role.bytes();
+            (Part::Role(Arc::new(role)), bytes)
+        });
+        if let Part::Role(role) = &*part { Some(role.clone()) } else { None }
+    }
+
+    fn index(&self, bounds: &[Arc<Bound>]) -> Index {
+        Index::new(bounds, |roles| {
             let digest = RoleSet::digest(&roles);
             if let Some(known) = self.sets.lock().get(&digest) {
                 return known;
             }
             let set = RoleSet::new(roles);
             let bytes = set.bytes();
-            self.sets.lock().insert(digest, set, bytes)
-        });
-        let bytes = index.bytes();
-        self.indexes.lock().insert(digest, index, bytes)
+            match bytes <= SHARED_BYTES_MAX {
+                true => self.sets.lock().offer(digest, set, bytes).0,
+                false => Arc::new(set),
+            }
+        })
     }
 
     fn part(
@@ -302,8 +360,8 @@ impl Known {
         }
         let value = Value::parse_own(stored.record.body()).unwrap_or_default();
         let (part, bytes) = read(&value);
-        let bytes = bytes + size_of::<Version>() + name.name.len() + name.namespace.len();
-        self.parts.lock().insert(version, part, bytes)
+        let bytes = bytes + 2 * size_of::<Version>() + name.name.len() + name.namespace.len();
+        self.parts.lock().offer(version, part, bytes).0
     }
 }
 
@@ -320,31 +378,36 @@ fn digest(hash: &mut Sha256, binding: &StoredObject, role: Option<&Role>) {
 }
 
 impl Registry {
-    /// Whether somebody has anything to do with a plane. Those who are of this plane have, and those who may do everything;
-    /// others only if one of its bindings is about them: that they are somebody is not enough.
-    pub async fn knows(&self, plane: &Arc<Plane>, user: &UserInfo) -> Result<bool, Status> {
-        let known = plane.id == PlaneId::CORE || user.home == Some(plane.id) || user.in_group(MASTERS);
-        Ok(known || self.roles.book(plane).await?.knows(user))
+    /// Somebody as a plane sees them, if it does. Those who are of this plane, and those who may do everything, are who they
+    /// are. Others are guests, and must be named by one of its bindings: that they are somebody is not enough.
+    pub async fn seen(&self, plane: &Arc<Plane>, user: UserInfo) -> Option<UserInfo> {
+        if plane.id == PlaneId::CORE || user.in_group(MASTERS) || user.home.is_some() {
+            return user.home.is_none_or(|home| home == plane.id).then_some(user);
+        }
+        let guest = user.guest_of(plane.id);
+        let book = match self.roles.planes.get(plane.id) {
+            Some(book) => book,
+            None => {
+                let _place = self.roles.guests.acquire().await;
+                // Whether a plane can be read is no guest's business.
+                self.roles.book(plane).await.ok()?
+            }
+        };
+        book.knows(&guest).then_some(guest)
     }
 }
 
 impl Authorizer for Roles {
     fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> DecisionFuture<'a> {
         Box::pin(async move {
-            let book = match self.planes.get(attributes.plane) {
-                Some(book) => book,
-                None => {
-                    let plane = self.store.plane_by_id(attributes.plane);
-                    let Some(plane) = plane else { return Ok(Decision::NO_OPINION) };
-                    self.book(&plane).await?
-                }
-            };
-            // Elsewhere somebody of no plane is one of everybody only if the plane knows them.
-            let is_guest = attributes.user.home.is_none() && attributes.plane != PlaneId::CORE;
-            if is_guest && !book.knows(attributes.user) {
-                return Ok(Decision::NO_OPINION);
+            let known = self.planes.get(attributes.plane).filter(|book| book.problem.is_none());
+            if let Some(book) = known {
+                return Ok(book.decide(attributes));
             }
-            Ok(book.decide(attributes))
+            let Some(plane) = self.store.plane_by_id(attributes.plane) else {
+                return Ok(Decision::NO_OPINION);
+            };
+            Ok(self.book(&plane).await?.decide(attributes))
         })
     }
 }

@@ -12,6 +12,10 @@ use crate::definition::Target;
 use crate::registry::{Registry, timestamp};
 use crate::status::read_failed;
 
+/// Where it is told how tokens of a plane are verified, and by which keys.
+pub const ISSUER_PATH: &str = "/.well-known/openid-configuration";
+pub const KEYS_PATH: &str = "/openid/v1/jwks";
+
 const SECONDS_MIN: i64 = 10 * 60;
 const SECONDS_MAX: i64 = 1 << 32;
 const SECONDS_DEFAULT: i64 = 60 * 60;
@@ -214,16 +218,36 @@ impl Registry {
                 None => return refused("invalid bearer token"),
             },
         };
-        // Somebody of another plane is nobody here.
-        if user.home.is_some_and(|home| home != context.plane.id) {
+        // Somebody of another plane is nobody here, nor is somebody whom the plane does not know.
+        let Some(user) = self.seen(&context.plane, user).await else {
             return refused("invalid bearer token");
-        }
+        };
         let common: Vec<Value> =
             audiences.iter().filter(|audience| wanted.contains(audience)).map(Value::from).collect();
         if common.is_empty() {
             return refused("token audiences are not accepted here");
         }
         json!({"authenticated": true, "user": (crate::reviews::user_value(&user)), "audiences": common})
+    }
+
+    /// What somebody elsewhere must know to verify tokens of a plane: where its public keys are.
+    pub fn issuer_configuration(&self, plane: &Plane) -> Value {
+        let issuer = self.issuer(plane);
+        json!({
+            "issuer": (issuer.clone()),
+            "jwks_uri": (format_smolstr!("{issuer}{KEYS_PATH}")),
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["ES256"],
+        })
+    }
+
+    /// Those keys.
+    pub fn issuer_keys(&self, plane: &Plane) -> Result<Value, Status> {
+        let Some(accounts) = &self.options.authenticators.accounts else {
+            return Err(Status::path_not_found());
+        };
+        accounts.public_keys(plane.id).map_err(|error| Status::internal(error.to_string()))
     }
 
     /// Who signs the tokens of a plane, as they say.

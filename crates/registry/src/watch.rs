@@ -1,5 +1,6 @@
 //! Watches: changes of a collection as one client sees them, through its selectors.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,11 @@ use crate::status::too_old;
 
 /// A watch that names no time-out ends after this, and the client starts another.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(45 * 60);
+
+/// Changes that are converted together, if they are there already, and what they weigh: they end with the one that makes them
+/// this heavy.
+const PENDING_LEN_MAX: usize = 32;
+const PENDING_BYTES: usize = 128 * 1024;
 
 /// No watch is longer than this.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -128,8 +134,11 @@ pub struct ClientWatch {
     watch: Result<Watch, Option<Box<Status>>>,
     /// Brings objects into the version that is watched, where a webhook does.
     converter: Option<Converter>,
-    /// A change that has to be converted before it can be told. Kept, so that whoever asks may be cancelled.
-    pending: Option<Arc<Event>>,
+    /// Changes that wait for the first of them to be converted before they can be told. Kept, so that whoever asks may be
+    /// cancelled.
+    pending: VecDeque<Arc<Event>>,
+    /// Whether the webhook has been asked about all of these.
+    is_prepared: bool,
     /// Why a page could not be read.
     failed: Option<Status>,
     /// Changes told so far; a bookmark that would say nothing new is not sent.
@@ -191,7 +200,8 @@ impl Registry {
             initial_end,
             watch,
             converter: self.converter(&context, target),
-            pending: None,
+            pending: VecDeque::new(),
+            is_prepared: false,
             failed: None,
             last_bookmark: context.plane.resource_version(after),
             context,
@@ -241,12 +251,12 @@ impl ClientWatch {
             return Some(item);
         }
         loop {
-            if self.pending.is_some() {
+            if !self.pending.is_empty() {
                 return None;
             }
             let event = self.watch.as_mut().ok()?.ready()?;
             if self.converts(&event) {
-                self.pending = Some(event);
+                self.pending.push_back(event);
                 return None;
             }
             if let Some(item) = self.tell(event) {
@@ -294,13 +304,16 @@ impl ClientWatch {
             return Some(item);
         }
         loop {
-            if let Some(event) = self.pending.clone() {
+            if let Some(event) = self.pending.front().cloned() {
+                self.prepare().await;
                 let told = self.tell_converted(event).await;
-                self.pending = None;
+                self.pending.pop_front();
+                self.is_prepared &= !self.pending.is_empty();
                 match told {
                     Ok(None) => continue,
                     Ok(item) => return item,
                     Err(status) => {
+                        self.pending.clear();
                         self.watch = Err(None);
                         return Some(WatchItem::Error(Box::new(status)));
                     }
@@ -315,7 +328,7 @@ impl ClientWatch {
             };
             let outcome = watch.next().await;
             match outcome {
-                Ok(event) if self.converts(&event) => self.pending = Some(event),
+                Ok(event) if self.converts(&event) => self.pending.push_back(event),
                 Ok(event) => {
                     if let Some(item) = self.tell(event) {
                         return Some(item);
@@ -337,7 +350,7 @@ impl ClientWatch {
 
     /// A bookmark, if there is progress to tell and nothing is waiting to be told.
     pub fn bookmark(&mut self) -> Option<WatchItem> {
-        if self.pending.is_some() {
+        if !self.pending.is_empty() {
             return None;
         }
         let progress = self.watch.as_mut().ok()?.progress()?;
@@ -378,19 +391,45 @@ impl ClientWatch {
         both.any(|object| converter.needs(object) && self.is_in_scope(object))
     }
 
-    /// The same for a change that has to be converted. Selectors are about the version that is watched; without any, only
-    /// what is shown is converted.
-    async fn tell_converted(&self, event: Arc<Event>) -> Result<Option<WatchItem>, Status> {
-        let Some(converter) = &self.converter else { return Ok(self.tell(event)) };
-        let whole = self.selection.is_everything();
-        let converted = |object: Option<Arc<StoredObject>>, shown: bool| async move {
-            match object.filter(|object| self.is_in_scope(object)) {
-                Some(object) if shown || !whole => converter.shared(object).await.map(Some),
-                other => Ok(other),
-            }
+    /// Has all changes that are there converted at once, as many as may wait.
+    async fn prepare(&mut self) {
+        let Some(converter) = self.converter.clone().filter(|_| !self.is_prepared) else { return };
+        let weight = |event: &Event| -> usize {
+            event.old.iter().chain(&event.new).map(|object| object.record.len()).sum()
         };
-        let old = converted(event.old.clone(), event.new.is_none()).await?;
-        let new = converted(event.new.clone(), true).await?;
+        let mut bytes: usize = self.pending.iter().map(|event| weight(event)).sum();
+        while self.pending.len() < PENDING_LEN_MAX && bytes < PENDING_BYTES {
+            let Some(event) = self.watch.as_mut().ok().and_then(Watch::ready) else { break };
+            bytes += weight(&event);
+            self.pending.push_back(event);
+        }
+        let wanted = self.pending.iter().flat_map(|event| self.wanted(event)).flatten();
+        converter.prepare(wanted.collect::<Vec<_>>().into_iter()).await;
+        self.is_prepared = true;
+    }
+
+    /// What of a change must be known in the version that is watched, before and after it. Selectors are about that version;
+    /// without any, only what is shown.
+    fn wanted(&self, event: &Event) -> [Option<Arc<StoredObject>>; 2] {
+        let in_scope = |object: &Option<Arc<StoredObject>>| {
+            object.as_ref().filter(|object| self.is_in_scope(object)).cloned()
+        };
+        let old_is_shown = event.new.is_none() || !self.selection.is_everything();
+        [in_scope(&event.old).filter(|_| old_is_shown), in_scope(&event.new)]
+    }
+
+    /// The same for a change that has to be converted.
+    async fn tell_converted(&self, event: Arc<Event>) -> Result<Option<WatchItem>, Status> {
+        let Some(converter) = self.converter.as_ref().filter(|_| self.converts(&event)) else {
+            return Ok(self.tell(event));
+        };
+        let mut seen = [event.old.clone(), event.new.clone()];
+        for (seen, wanted) in seen.iter_mut().zip(self.wanted(&event)) {
+            if let Some(object) = wanted {
+                *seen = Some(converter.shared(object).await?);
+            }
+        }
+        let [old, new] = seen;
         let Some((change, object)) = self.change(old, new) else { return Ok(None) };
         let version = self.context.plane.resource_version(event.revision);
         // Lines made of the event itself are shared by all; these are of a definition that may change.

@@ -182,17 +182,20 @@ pub(crate) async fn resolve_service(
     let wanted = wanted.ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
     let wanted = wanted.str_at(&["name"]).unwrap_or_default();
     let slices = store.resource_id(&GroupResource::new("discovery.k8s.io", "endpointslices"));
+    let service = SmolStr::new(name);
+    let is_own = move |slice: &StoredObject| {
+        slice.record.label("kubernetes.io/service-name") == Some(service.as_str())
+    };
     let query = ListQuery {
         namespace: Some(SmolStr::new(namespace)),
         bytes_max: SLICES_BYTES_MAX,
+        filter: Some(Arc::new(is_own)),
         ..ListQuery::all(slices)
     };
     let page = store.list(plane, query).await.map_err(|error| error.to_string())?;
-    let own =
-        page.objects.iter().map(parse).filter(|slice| {
-            slice.str_at(&["metadata", "labels", "kubernetes.io/service-name"]) == Some(name)
-        });
-    own.filter_map(|slice| ready(&slice, wanted))
+    page.objects
+        .iter()
+        .filter_map(|slice| ready(&parse(slice), wanted))
         .next()
         .ok_or_else(|| format!("no endpoints available for service {name:?}"))
 }

@@ -209,6 +209,22 @@ async fn no_two_services_have_the_same_address_or_port() {
     assert_eq!(addresses.len(), 61, "these and that of the API itself");
 }
 
+/// An address that a client deleted may be another service's by now.
+#[tokio::test]
+async fn a_service_gives_back_only_what_is_its_own() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let address = "networking.k8s.io/v1/ipaddresses/10.96.0.77";
+    let spec = || json!({"clusterIP": "10.96.0.77", "ports": [{"port": 80}]});
+    plane.create("v1/services/default", service("a", spec())).await.unwrap();
+    plane.delete(address, json!({})).await.unwrap();
+    plane.create("v1/services/default", service("b", spec())).await.unwrap();
+    plane.delete("v1/services/default/a", json!({})).await.unwrap();
+    assert_eq!(plane.get(address).await.unwrap().str_at(&["spec", "parentRef", "name"]), Some("b"));
+    plane.delete(address, json!({})).await.unwrap();
+    plane.delete("v1/services/default/b", json!({})).await.unwrap();
+}
+
 #[tokio::test]
 async fn services_get_what_they_ask_for_and_give_it_back() {
     let world = World::new();

@@ -238,25 +238,104 @@ async fn nobody_gives_more_than_they_have() {
     text(ann.create(&bindings, binding("editor", "ClusterRole", "edit", "bob")).await, 403);
 }
 
-/// Who belongs to no plane is nobody in one that has no binding for them, though they be somebody.
+/// Who belongs to no plane is nobody in one that has no binding for them, though they be somebody; and nobody of the plane
+/// is taken for them, nor they for somebody of it.
 #[tokio::test]
 async fn guests_are_known_by_their_bindings() {
     let world = World::new();
     let acme = world.plane("acme", json!({})).await;
     let plane = acme.context().plane;
-    let review = async |user: &UserInfo| {
-        let guest = Plane { user: user.clone(), ..Plane::new(&world, "acme") };
-        guest.create("authentication.k8s.io/v1/selfsubjectreviews", json!({})).await
-    };
     let user = UserInfo::authenticated("ann", [SmolStr::new("dikes")]);
-    assert!(!world.registry.knows(&plane, &user).await.unwrap());
-    text(review(&user).await, 403);
-    let mut bound = binding("dikes", "ClusterRole", "view", "dikes");
-    bound.at_mut(&["subjects"]).unwrap().as_array_mut().unwrap()[0].set_at(&["kind"], "Group");
-    acme.create(&path("rolebindings", "/default"), bound).await.unwrap();
-    assert!(world.registry.knows(&plane, &user).await.unwrap());
-    review(&user).await.unwrap();
-    assert!(!world.registry.knows(&plane, &UserInfo::authenticated("bob", [])).await.unwrap());
+    let seen = async |user: &UserInfo| world.registry.seen(&plane, user.clone()).await;
+    assert_eq!(seen(&user).await, None);
+    let of_group = |name: &str, group: &str| {
+        let mut bound = binding(name, "ClusterRole", "view", group);
+        bound.at_mut(&["subjects"]).unwrap().as_array_mut().unwrap()[0].set_at(&["kind"], "Group");
+        bound
+    };
+    let bindings = path("rolebindings", "/default");
+    for bound in [
+        binding("ann", "ClusterRole", "admin", "ann"),
+        of_group("dikes", "dikes"),
+        of_group("all", "system:authenticated"),
+    ] {
+        acme.create(&bindings, bound).await.unwrap();
+    }
+    assert_eq!(seen(&user).await, None, "these are the plane's own");
+    acme.create(&bindings, of_group("guests", "provider:dikes")).await.unwrap();
+    let guest = seen(&user).await.unwrap();
+    assert_eq!((guest.name.as_str(), guest.home), ("provider:ann", Some(plane.id)));
+    assert_eq!(guest.groups, ["provider:dikes", "system:authenticated"]);
+    let guest = Plane { user: guest, ..Plane::new(&world, "acme") };
+    guest.list("v1/configmaps/default", &[]).await.unwrap();
+    text(guest.create("v1/configmaps/default", config("a")).await, 403);
+    assert_eq!(seen(&UserInfo::authenticated("bob", [])).await, None);
+    let masters = UserInfo::system();
+    assert_eq!(seen(&masters).await, Some(masters));
+}
+
+/// Whoever makes a plane from another gets all that is in it, and must be allowed to have it.
+#[tokio::test]
+async fn forks_need_a_right_to_their_source() {
+    let world = World::new();
+    world.plane("acme", json!({})).await;
+    let core = world.core();
+    let maker = json!({
+        "metadata": {"name": "maker"},
+        "rules": [{"verbs": ["create"], "apiGroups": ["polder.dev"], "resources": ["planes", "layers"]}],
+    });
+    core.create(&path("clusterroles", ""), maker).await.unwrap();
+    core.create(&path("clusterrolebindings", ""), binding("maker", "ClusterRole", "maker", "ann"))
+        .await
+        .unwrap();
+    let ann = core.as_user("ann", &[]);
+    let plane = |name: &str, spec: Value| json!({"metadata": {"name": name}, "spec": spec});
+    let planes = "polder.dev/v1alpha1/planes";
+    ann.create(planes, plane("own", json!({}))).await.unwrap();
+    let refused = text(ann.create(planes, plane("copy", json!({"forkFrom": "acme"}))).await, 403);
+    assert!(refused.contains(r#"cannot get resource "planes/export""#), "{refused}");
+    text(ann.create("polder.dev/v1alpha1/layers", plane("l", json!({"plane": "acme"}))).await, 403);
+    core.create("polder.dev/v1alpha1/layers", plane("l", json!({"plane": "acme"}))).await.unwrap();
+    text(ann.create(planes, plane("copy", json!({"forkFrom": "layer/l"}))).await, 403);
+    let more = json!({"rules": [
+        {"verbs": ["create"], "apiGroups": ["polder.dev"], "resources": ["planes"]},
+        {"verbs": ["get"], "apiGroups": ["polder.dev"], "resources": ["planes/export"], "resourceNames": ["acme"]},
+    ]});
+    core.patch(&path("clusterroles", "/maker"), PatchKind::Merge, more).await.unwrap();
+    ann.create(planes, plane("copy", json!({"forkFrom": "acme"}))).await.unwrap();
+}
+
+/// A role of many names of many resources, a binding with a long name and many subjects: they take what their text takes.
+#[tokio::test]
+async fn large_roles_are_bounded() {
+    let world = World::new();
+    let acme = world.plane("acme", json!({})).await;
+    let many = |prefix: &str| Value::Array((0..2_000).map(|n| Value::from(format!("{prefix}{n}"))).collect());
+    let bomb = json!({
+        "metadata": {"name": "bomb"},
+        "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": (many("r")), "resourceNames": (many("n"))}],
+    });
+    acme.create(&path("clusterroles", ""), bomb).await.unwrap();
+    acme.create(&path("clusterrolebindings", ""), binding("bomb", "ClusterRole", "bomb", "ann"))
+        .await
+        .unwrap();
+    let mut lost = binding("lost", "ClusterRole", &"x".repeat(20_000), "ann");
+    let subject = |n: usize| json!({"kind": "User", "name": (format!("u{n}")), "apiGroup": "rbac.authorization.k8s.io"});
+    lost.set_at(&["subjects"], (0..1_000).map(subject).collect::<Vec<_>>());
+    acme.create(&path("clusterrolebindings", ""), lost).await.unwrap();
+    let refused = text(acme.as_user("u7", &[]).get("v1/configmaps/default/a").await, 403);
+    assert!(refused.contains("not found") && refused.len() < 1_000, "{refused}");
+
+    grant(&acme, "default", "roles", &["*"], &["configmaps"], "bob").await;
+    let maker = json!({"rules": [
+        {"verbs": ["create"], "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"]}]});
+    acme.patch(&path("roles", "/default/roles"), PatchKind::Merge, maker).await.unwrap();
+    let long = "v".repeat(90_000);
+    let wide: Vec<String> = (0..500).map(|n| format!("r{n}")).collect();
+    let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
+    let bob = acme.as_user("bob", &[]);
+    let refused = text(bob.create(&path("roles", "/default"), role("wide", &[&long], &wide)).await, 403);
+    assert!(refused.len() < 200_000, "{}", refused.len());
 }
 
 /// Nobody reads through a policy what they may not read.

@@ -5,8 +5,11 @@ mod world;
 use std::sync::Arc;
 
 use polder_auth::UserInfo;
+use polder_client::resource::CONFIG_MAPS;
+use polder_client::{Client, InPlane};
 use polder_model::{Status, Value, json};
 use polder_registry::RequestContext;
+use polder_registry::client::LocalClient;
 use polder_registry::watch::{ObjectChange, WatchItem, WatchOptions};
 use polder_registry::write::PatchKind;
 
@@ -591,6 +594,26 @@ async fn hostile_owner_references_get_a_short_answer() {
     object.set_at(&["metadata", "ownerReferences"], vec![owner; 20_000]);
     let status = plane.create("v1/configmaps/default", object).await.unwrap_err();
     assert!(status.code == 422 && status.message.len() < 100_000, "{} bytes", status.message.len());
+}
+
+#[tokio::test]
+async fn what_a_controller_wrote_is_read_once() {
+    let world = World::new();
+    world.plane("acme", json!({})).await;
+    let client: Arc<dyn Client> = Arc::new(LocalClient::new(world.registry.clone()));
+    let acme = InPlane { plane: client.plane("acme").unwrap(), client: client.clone() };
+    let mut changes = client.changes(client.revision()).unwrap();
+    let made = acme.create(&CONFIG_MAPS, "default", config("a")).await.unwrap();
+    let found = acme.get(&CONFIG_MAPS, "default", "a").await.unwrap().unwrap();
+    assert_eq!(made, *found, "an answer is what is found later, without managed fields");
+    assert_eq!(found.at(&["metadata", "managedFields"]), None);
+    let change = loop {
+        let change = changes.next().await.ok().unwrap();
+        if change.is(&CONFIG_MAPS) && change.name == "a" {
+            break change;
+        }
+    };
+    assert!(Arc::ptr_eq(change.new.as_ref().unwrap().value(), &found), "those who watch find it too");
 }
 
 /// Whoever is evicted is noted in the budget that allowed it, until its controller has seen the pod go.

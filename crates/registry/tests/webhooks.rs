@@ -160,6 +160,20 @@ async fn a_service_without_anybody_behind_it_is_told_as_upstream_tells_it() {
         code(plane.create(MAPS, map("n")).await).1,
         failed("no endpoints available for service \"s\"")
     );
+    // However much others have in the namespace.
+    let slice = |name: &str, service: &str, note: String| {
+        json!({
+            "metadata": {"name": name, "labels": {"kubernetes.io/service-name": service}, "annotations": {"note": note}},
+            "addressType": "IPv4", "ports": [{"name": "", "port": 443}], "endpoints": [{"addresses": ["203.0.113.5"]}],
+        })
+    };
+    let slices = "discovery.k8s.io/v1/endpointslices/default";
+    for index in 0..14 {
+        plane.create(slices, slice(&format!("a{index}"), "other", "x".repeat(90_000))).await.unwrap();
+    }
+    plane.create(slices, slice("z", "s", String::new())).await.unwrap();
+    let answered = plane.create(MAPS, map("n")).await;
+    assert!(answered.is_ok() || !code(answered).1.contains("no endpoints available"));
 }
 
 #[tokio::test]

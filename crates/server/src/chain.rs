@@ -10,10 +10,11 @@ use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method};
 use hyper::body::Incoming;
 use polder_auth::UserInfo;
-use polder_auth::authn::{Credentials, Unauthenticated};
+use polder_auth::authn::{ClientCertificate, Unauthenticated};
 use polder_auth::authz::{Attributes, Decision, Target, is_public_path, refusal};
 use polder_model::{GroupResource, PlaneId, Reason, Status};
 use polder_registry::status::plane_not_found;
+use polder_registry::tokens::{ISSUER_PATH, KEYS_PATH};
 use polder_registry::{Query, RequestContext};
 use polder_store::Plane;
 use tokio::time::Instant;
@@ -41,7 +42,7 @@ const LONGEST: Duration = Duration::from_secs(25 * 60 * 60);
 pub(crate) struct Peer {
     /// Who the client's verified certificate says it is, read once: it is the same for every request. `None`
     /// without a certificate.
-    pub(crate) identity: Option<Result<UserInfo, Unauthenticated>>,
+    pub(crate) certificate: Option<Result<ClientCertificate, Unauthenticated>>,
     /// The host name asked for in the TLS handshake.
     pub(crate) server_name: Option<String>,
     /// Among whose work this connection's is counted.
@@ -72,13 +73,15 @@ pub(crate) async fn serve(
         let route = route?;
         end = patience(&route, &query)?.map(|patience| started + patience);
         let user = authenticated(&state, &peer, request.headers()).await?;
-        if user.is_anonymous() && !is_public_path(&route.path()) {
-            return Err(stranger(&user, &route, request.method(), &query));
-        }
-        let plane = plane(&state, &route, &user).await?;
-        if !user.is_anonymous() {
+        let (plane, user) = if user.is_anonymous() {
+            let open = open_to_all(&state, &route, request.method(), &user).await?;
+            let plane = open.ok_or_else(|| stranger(&user, &route, request.method(), &query))?;
+            (plane, user)
+        } else {
+            let (plane, user) = plane(&state, &route, user).await?;
             connected(&state, &peer, &plane)?;
-        }
+            (plane, user)
+        };
         // Nobody in particular can do nothing in particular, so nothing of a plane's share is spent on it.
         let pass = if user.is_anonymous() { None } else { Some(entered(&state, &plane, &route)?) };
         if pass.is_some() {
@@ -178,8 +181,10 @@ fn drained(state: &State) -> Result<(), Status> {
 }
 
 async fn authenticated(state: &State, peer: &Peer, headers: &HeaderMap) -> Result<UserInfo, Status> {
-    if let Some(identity) = &peer.identity {
-        return identity.clone().map_err(|_| Status::unauthorized());
+    if let Some(certificate) = &peer.certificate {
+        let now = (state.registry.options.clock)();
+        let user = certificate.as_ref().ok().and_then(|certificate| certificate.user(now).ok());
+        return user.cloned().ok_or_else(Status::unauthorized);
     }
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let bearer = bearer.and_then(|value| {
@@ -194,8 +199,7 @@ async fn authenticated(state: &State, peer: &Peer, headers: &HeaderMap) -> Resul
         let ours = claims.audiences.contains(&claims.issuer);
         return if ours { Ok(user) } else { Err(Status::unauthorized()) };
     }
-    let credentials = Credentials { certificate: None, bearer_token: bearer };
-    state.registry.options.authenticators.authenticate(credentials).map_err(|_| Status::unauthorized())
+    state.registry.options.authenticators.authenticate(bearer).map_err(|_| Status::unauthorized())
 }
 
 /// What somebody who proved nothing is told, before anything is looked up or read.
@@ -222,24 +226,43 @@ fn stranger(user: &UserInfo, route: &Route, method: &Method, query: &Query) -> S
     Status::forbidden(&resource, &own.name, &refusal(&attributes, &Decision::NO_OPINION))
 }
 
-/// The plane a request is for. To somebody who belongs to one plane, the others do not exist; to somebody who belongs to
-/// none, those that do not know them.
-async fn plane(state: &State, route: &Route, user: &UserInfo) -> Result<Arc<Plane>, Status> {
-    let store = &state.registry.store;
-    if user.is_anonymous() {
-        // Strangers hear the same about planes that exist and planes that do not.
-        return store.plane_by_id(PlaneId::CORE).ok_or_else(|| plane_not_found("core"));
+/// The plane whose answer nobody in particular gets: health and version are the server's own, and how tokens of a plane
+/// are verified is told where the plane lets everybody know. Else strangers hear the same about planes that exist and planes
+/// that do not.
+async fn open_to_all(
+    state: &State,
+    route: &Route,
+    method: &Method,
+    user: &UserInfo,
+) -> Result<Option<Arc<Plane>>, Status> {
+    let path = route.path();
+    if is_public_path(&path) {
+        return Ok(state.registry.store.plane_by_id(PlaneId::CORE));
     }
-    let (name, found) = match &route.plane {
+    if method != Method::GET || ![ISSUER_PATH, KEYS_PATH].contains(&path.as_str()) {
+        return Ok(None);
+    }
+    let Some(plane) = named_plane(state, route).1 else { return Ok(None) };
+    let attributes = Attributes { user, plane: plane.id, verb: "get", target: Target::Path(&path) };
+    let decision = state.registry.authorizer.authorize(&attributes).await?;
+    Ok(decision.is_allow().then_some(plane))
+}
+
+fn named_plane<'a>(state: &State, route: &'a Route) -> (&'a str, Option<Arc<Plane>>) {
+    let store = &state.registry.store;
+    match &route.plane {
         None => ("core", store.plane_by_id(PlaneId::CORE)),
         Some(name) => (name.as_str(), store.plane(name.as_str())),
-    };
-    let reachable = |plane: &Arc<Plane>| user.home.is_none_or(|home| home == plane.id);
-    let plane = found.filter(reachable).ok_or_else(|| plane_not_found(name))?;
-    match state.registry.knows(&plane, user).await? {
-        true => Ok(plane),
-        false => Err(plane_not_found(name)),
     }
+}
+
+/// The plane a request is for, and who asks there. To somebody who belongs to one plane, the others do not exist; to somebody who belongs to
+/// none, those that do not know them.
+async fn plane(state: &State, route: &Route, user: UserInfo) -> Result<(Arc<Plane>, UserInfo), Status> {
+    let (name, found) = named_plane(state, route);
+    let plane = found.ok_or_else(|| plane_not_found(name))?;
+    let user = state.registry.seen(&plane, user).await.ok_or_else(|| plane_not_found(name))?;
+    Ok((plane, user))
 }
 
 /// A connection made for one plane's host name carries no requests for another's.

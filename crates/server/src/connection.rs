@@ -8,7 +8,7 @@ use std::time::Duration;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use polder_auth::authn::Credentials;
+use polder_auth::authn::{ClientCertificate, Unauthenticated};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::MissedTickBehavior;
@@ -131,9 +131,8 @@ async fn connection(
     let Ok(Ok(stream)) = handshake.await else { return };
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
-    let credentials = Credentials { certificate: certificate.map(|first| &first[..]), bearer_token: None };
     let peer = Arc::new(Peer {
-        identity: certificate.map(|_| state.registry.options.authenticators.authenticate(credentials)),
+        certificate: certificate.map(|first| ClientCertificate::read(first).ok_or(Unauthenticated)),
         server_name: session.server_name().map(str::to_ascii_lowercase),
         lane,
         strangers: Strangers::new(&state.strangers),

@@ -9,12 +9,14 @@ use http::{HeaderMap, Method, StatusCode};
 use polder_auth::authz;
 use polder_machinery::apply::Force;
 use polder_machinery::protobuf::MEDIA_TYPE as PROTOBUF;
+use polder_model::selector::FieldSelector;
 use polder_model::{FieldError, GroupKind, GroupResource, PlaneId, Status, Value, json, value};
 use polder_registry::context::{FieldValidation, WriteOptions, manager_of};
 use polder_registry::decode::{Document, Duplicates};
 use polder_registry::delete::{DeleteAnswer, DeleteOptions};
 use polder_registry::list::ListOptions;
 use polder_registry::listing::{Listing, Objects};
+use polder_registry::tokens::{ISSUER_PATH, KEYS_PATH};
 use polder_registry::watch::WatchOptions;
 use polder_registry::write::PatchKind;
 use polder_registry::{Answered, Query, RequestContext, Target};
@@ -162,6 +164,14 @@ impl Call {
         match path {
             "" => Ok(answer::value(StatusCode::OK, &paths(), self.json_style())),
             "/version" => Ok(answer::value(StatusCode::OK, &crate::version(), self.json_style())),
+            ISSUER_PATH => {
+                let configuration = registry.issuer_configuration(&self.context.plane);
+                Ok(for_verifiers(&configuration, "application/json"))
+            }
+            KEYS_PATH => {
+                let keys = registry.issuer_keys(&self.context.plane)?;
+                Ok(for_verifiers(&keys, "application/jwk-set+json"))
+            }
             // Numbers of the whole server: the provider's, not a tenant's.
             "/metrics" if self.context.plane.id == PlaneId::CORE => {
                 let text = self.state.metrics.scrape(registry, &self.state.gates);
@@ -221,12 +231,16 @@ impl Call {
     pub(crate) async fn authorize_unknown(&self, path: &ResourcePath) -> Result<(), Status> {
         let verb = api_verb(&self.method, &self.route, &self.query);
         let resource = GroupResource::new(path.group.clone(), path.resource.clone());
+        // Who looks for objects of one name needs no more than the right to that one.
+        let fields = self.query.get("fieldSelector").and_then(|text| FieldSelector::parse(text).ok());
+        let looks = matches!(verb, "list" | "watch");
+        let only = fields.as_ref().and_then(|fields| fields.required_value("metadata.name"));
         let target = authz::Target::Resource {
             resource: &resource,
             version: &path.version,
             subresource: &path.subresource,
             namespace: &path.namespace,
-            name: &path.name,
+            name: only.filter(|_| looks && path.name.is_empty()).unwrap_or(&path.name),
         };
         self.state.registry.authorize_target(&self.context, verb, target).await
     }
@@ -659,9 +673,19 @@ fn patch_types(target: &Target) -> &'static [&'static str] {
     }
 }
 
+/// Something that others may keep for a while.
+fn for_verifiers(value: &Value, content_type: &'static str) -> Answer {
+    let mut answer = answer::text(StatusCode::OK, value.to_string());
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
+    answer
+}
+
 /// What `/` answers.
 fn paths() -> Value {
     let paths = [
+        ISSUER_PATH,
         "/api",
         "/apis",
         "/healthz",
@@ -670,6 +694,7 @@ fn paths() -> Value {
         "/metrics/slis",
         "/openapi/v2",
         "/openapi/v3",
+        KEYS_PATH,
         "/readyz",
         "/version",
     ];

@@ -4,8 +4,8 @@
 //! plane as the one who asks: nobody leaves their plane by another name.
 
 use http::HeaderMap;
-use polder_auth::UserInfo;
 use polder_auth::authz::{Attributes, Target, refusal};
+use polder_auth::{UserInfo, each_once};
 use polder_model::{GroupResource, PlaneId, SmolStr, Status};
 use polder_registry::Registry;
 
@@ -73,7 +73,7 @@ fn read(headers: &HeaderMap) -> Result<(Vec<Wanted>, UserInfo), Status> {
     };
     let mut wanted = Vec::new();
     let name = texts(USER)?.into_iter().next().filter(|name| !name.is_empty());
-    let mut groups = texts(GROUP)?;
+    let mut groups = each_once(texts(GROUP)?);
     wanted.extend(groups.iter().map(|group| core("groups", "", group)));
     let uid = texts(UID)?.into_iter().next().unwrap_or_default();
     if !uid.is_empty() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use polder_auth::MASTERS;
-use polder_auth::authn::{AccountKeyError, AccountTokens, PLANE_URI_SCHEME};
+use polder_auth::authn::{AccountTokens, PLANE_URI_SCHEME};
 use polder_auth::authority::PlaneAuthorities;
 use polder_client::CertificateAuthority;
 use polder_store::Plane;
@@ -99,8 +99,8 @@ impl Pki {
     }
 
     /// What signs and reads tokens of service accounts.
-    pub fn account_tokens(&self) -> Result<AccountTokens, AccountKeyError> {
-        AccountTokens::from_key(&self.account_key)
+    pub fn account_tokens(&self) -> AccountTokens {
+        AccountTokens::new(&self.account_key)
     }
 
     /// What signs certificates in the name of planes.

@@ -2,9 +2,9 @@
 
 use http::{Method, StatusCode};
 use polder_model::{Status, Value, json};
+use polder_registry::Target;
 use polder_registry::actions::success;
 use polder_registry::context::WriteOptions;
-use polder_registry::{Answered, ObjectAnswer, Target};
 
 use crate::answer::{self, Answer};
 use crate::handler::Call;
@@ -48,6 +48,9 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
     let (style, _) = call.negotiated(&target)?;
     match target.subresource.as_str() {
         "kubeconfig" => {
+            if target.name == "core" {
+                return Err(Status::bad_request("the core plane is the server's: use its admin.kubeconfig"));
+            }
             let plane = registry.store.plane(&target.name);
             let plane = plane.ok_or_else(|| polder_registry::status::plane_not_found(&target.name))?;
             let text = call.state.pki.plane_kubeconfig(&plane, &registry.options.base_url);
@@ -78,8 +81,7 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
             Ok(answer::value(StatusCode::CREATED, &made, style))
         }
         _ => {
-            let whole = Target { subresource: Default::default(), ..target.clone() };
-            let found = registry.get(&call.context, &whole, "").await?;
+            let found = registry.connected_to(&call.context, &target).await?;
             if target.subresource != "log" {
                 registry.admit_connection(&call.context, &target, &call.query).await?;
             }
@@ -89,15 +91,11 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
 }
 
 /// Why there is nothing to connect to.
-fn runs_nowhere(target: &Target, found: &ObjectAnswer) -> String {
+fn runs_nowhere(target: &Target, found: &Value) -> String {
     let (kind, name) = (target.definition.kind.to_lowercase(), &target.name);
-    let value = match &found.body {
-        Answered::Made(value) => value.clone(),
-        Answered::Stored(stored) => Value::parse_own(stored.record.body()).unwrap_or_default(),
-    };
     let node = match kind.as_str() {
         "node" => name.as_str(),
-        _ => value.str_at(&["spec", "nodeName"]).unwrap_or_default(),
+        _ => found.str_at(&["spec", "nodeName"]).unwrap_or_default(),
     };
     match node.starts_with(SIMULATED_NODES) {
         true => format!(

@@ -65,7 +65,7 @@ impl TestServer {
                     front_proxy_ca: pki.front_proxy().ca().into(),
                 };
                 let store = memory_store(&site)?;
-                let accounts = Some(pki.account_tokens()?);
+                let accounts = Some(pki.account_tokens());
                 let authenticators = Arc::new(Authenticators { accounts, ..Authenticators::default() });
                 let options = RegistryOptions {
                     base_url: url,

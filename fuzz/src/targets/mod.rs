@@ -42,6 +42,7 @@ targets! {
     builtin_object make,
     token_file,
     certificate make,
+    account_token make,
     accept,
     protobuf_body make,
     admission_answer make,

@@ -3,19 +3,27 @@
 //!
 //! A token is a JSON web token with upstream's claims and one more, the number of its plane, which is never used for another
 //! plane. So a token outlives neither its plane nor a plane of the same name.
+//!
+//! Each plane signs with a key of its own, which is derived from a secret of the server and the plane's number: it costs
+//! nothing until it is used, and whoever verifies tokens by a plane's public key believes no other plane's.
 
 use std::fmt;
 
+use std::sync::Arc;
+
+use aws_lc_rs::hkdf;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
 use polder_model::{PlaneId, SmolStr, Value, format_smolstr, json};
 use sha2::{Digest as _, Sha256};
 
-use super::Unauthenticated;
+use super::recent::Recent;
+use super::{CREDENTIAL_ID, Unauthenticated};
 use crate::UserInfo;
 
 /// Longer ones are not ours.
@@ -23,10 +31,27 @@ const TOKEN_LEN_MAX: usize = 16 * 1024;
 /// Clocks of those who check tokens may be this much behind.
 const LEEWAY_SECONDS: i64 = 10;
 
-/// The key that signs tokens of service accounts.
+/// Keys of planes that are kept at hand.
+const KEYS_LEN_MAX: usize = 1024;
+/// Tokens whose signature is known to be good: to verify one costs more than to answer most requests.
+const VERIFIED_LEN_MAX: usize = 16 * 1024;
+/// What comes before the secret number of a key in PKCS #8: that it is one of the curve P-256.
+const PKCS8_HEAD: [u8; 35] = [
+    0x30, 0x41, 2, 1, 0, 0x30, 0x13, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 8, 0x2a, 0x86, 0x48, 0xce,
+    0x3d, 3, 1, 7, 4, 0x27, 0x30, 0x25, 2, 1, 1, 4, 0x20,
+];
+
+/// What signs tokens of service accounts, and reads them.
 pub struct AccountTokens {
+    secret: hkdf::Prk,
+    keys: Mutex<Recent<PlaneId, Arc<PlaneKey>>>,
+    /// By digest, what tokens claim that were verified lately. Whether they are good at the time is another matter.
+    verified: Mutex<Recent<[u8; 32], Claims>>,
+}
+
+/// The key of a plane.
+struct PlaneKey {
     key: EcdsaKeyPair,
-    public: Vec<u8>,
     /// Names the key in the tokens it signed.
     id: String,
 }
@@ -62,61 +87,104 @@ pub struct Bound {
 
 impl fmt::Debug for AccountTokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AccountTokens").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("AccountTokens").finish_non_exhaustive()
     }
 }
 
 impl AccountTokens {
-    /// A new key, as PKCS #8.
-    #[cfg(test)]
-    fn make_key() -> Result<Vec<u8>, AccountKeyError> {
-        let made = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new());
-        made.map(|key| key.as_ref().to_vec()).map_err(|_| AccountKeyError)
+    /// From a secret that is kept as long as the server's data.
+    pub fn new(secret: &[u8]) -> AccountTokens {
+        let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"polder service account tokens");
+        AccountTokens {
+            secret: salt.extract(secret),
+            keys: Mutex::new(Recent::new(KEYS_LEN_MAX)),
+            verified: Mutex::new(Recent::new(VERIFIED_LEN_MAX)),
+        }
     }
 
-    pub fn from_key(pkcs8: &[u8]) -> Result<AccountTokens, AccountKeyError> {
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8);
-        let key = key.map_err(|_| AccountKeyError)?;
-        let public = key.public_key().as_ref().to_vec();
-        let id = URL_SAFE_NO_PAD.encode(Sha256::digest(&public));
-        Ok(AccountTokens { key, public, id })
+    fn key(&self, plane: PlaneId) -> Result<Arc<PlaneKey>, AccountKeyError> {
+        if let Some(known) = self.keys.lock().get(&plane) {
+            return Ok(known);
+        }
+        // Nearly every number is a key; the next one is tried where one is not.
+        let key = (0..4).find_map(|attempt: u8| {
+            let (number, mut scalar) = (plane.0.to_be_bytes(), [0; 32]);
+            let info = [&number[..], &[attempt]];
+            self.secret.expand(&info, Scalar).ok()?.fill(&mut scalar).ok()?;
+            let pkcs8 = [&PKCS8_HEAD[..], &scalar].concat();
+            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &pkcs8).ok()
+        });
+        let key = key.ok_or(AccountKeyError)?;
+        let id = URL_SAFE_NO_PAD.encode(Sha256::digest(key.public_key()));
+        let key = Arc::new(PlaneKey { key, id });
+        self.keys.lock().insert(plane, key.clone());
+        Ok(key)
+    }
+
+    /// What verifies tokens of a plane, as a set of JSON web keys.
+    pub fn public_keys(&self, plane: PlaneId) -> Result<Value, AccountKeyError> {
+        let key = self.key(plane)?;
+        // A point that is not compressed: a byte that says so, and two numbers.
+        let (x, y) = key.key.public_key().as_ref().get(1..).ok_or(AccountKeyError)?.split_at(32);
+        let text = |number: &[u8]| URL_SAFE_NO_PAD.encode(number);
+        Ok(json!({"keys": [{
+            "use": "sig", "kty": "EC", "kid": (key.id.as_str()), "crv": "P-256", "alg": "ES256",
+            "x": (text(x)), "y": (text(y)),
+        }]}))
     }
 
     pub fn sign(&self, claims: &Claims) -> Result<String, AccountKeyError> {
-        let header = json!({"alg": "ES256", "kid": (self.id.as_str())});
+        let key = self.key(claims.plane)?;
+        let header = json!({"alg": "ES256", "kid": (key.id.as_str())});
         let signed = format!("{}.{}", encode(&header), encode(&claims.to_value()));
-        let signature =
-            self.key.sign(&SystemRandom::new(), signed.as_bytes()).map_err(|_| AccountKeyError)?;
+        let signature = key.key.sign(&SystemRandom::new(), signed.as_bytes()).map_err(|_| AccountKeyError)?;
         Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref())))
     }
 
-    /// What a token claims, if it is one of this key and good at this time. `None` if it is no such token at all.
+    /// What a token claims, if it is one of ours and good at this time. `None` if it is no such token at all.
     pub fn read(&self, token: &str, now: i64) -> Option<Result<Claims, Unauthenticated>> {
         if token.len() > TOKEN_LEN_MAX {
             return None;
         }
-        let (signed, signature) = token.rsplit_once('.')?;
-        let (header, payload) = signed.split_once('.')?;
-        let header = decode(header)?;
-        if header.str_at(&["alg"]) != Some("ES256") || header.str_at(&["kid"]) != Some(&self.id) {
-            return None;
-        }
-        Some(self.check(signed, payload, signature, now))
-    }
-
-    fn check(
-        &self,
-        signed: &str,
-        payload: &str,
-        signature: &str,
-        now: i64,
-    ) -> Result<Claims, Unauthenticated> {
-        let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| Unauthenticated)?;
-        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, &self.public);
-        key.verify(signed.as_bytes(), &signature).map_err(|_| Unauthenticated)?;
-        let claims = decode(payload).as_ref().and_then(Claims::from_value).ok_or(Unauthenticated)?;
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        let known = self.verified.lock().get(&digest);
+        let claims = match known {
+            Some(claims) => claims,
+            None => {
+                let (signed, signature) = token.rsplit_once('.')?;
+                let (header, payload) = signed.split_once('.')?;
+                let (header, payload) = (decode(header)?, decode(payload)?);
+                // What is read before it is verified only chooses the key that verifies it.
+                let plane = PlaneId(payload.str_at(&["polder.dev", "plane"])?.parse().ok()?);
+                let key = self.key(plane).ok()?;
+                if header.str_at(&["alg"]) != Some("ES256") || header.str_at(&["kid"]) != Some(&key.id) {
+                    return None;
+                }
+                let Some(claims) = verified(&key, signed, signature, &payload) else {
+                    return Some(Err(Unauthenticated));
+                };
+                self.verified.lock().insert(digest, claims.clone());
+                claims
+            }
+        };
         let good = claims.issued - LEEWAY_SECONDS <= now && now < claims.expires + LEEWAY_SECONDS;
-        good.then_some(claims).ok_or(Unauthenticated)
+        Some(good.then_some(claims).ok_or(Unauthenticated))
+    }
+}
+
+fn verified(key: &PlaneKey, signed: &str, signature: &str, payload: &Value) -> Option<Claims> {
+    let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
+    let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key.key.public_key());
+    public.verify(signed.as_bytes(), &signature).ok()?;
+    Claims::from_value(payload)
+}
+
+/// As long as what a key is made from.
+struct Scalar;
+
+impl hkdf::KeyType for Scalar {
+    fn len(&self) -> usize {
+        32
     }
 }
 
@@ -179,7 +247,7 @@ impl Claims {
         user.uid.clone_from(&self.account.uid);
         user.home = Some(self.plane);
         let key = |name: &str| format_smolstr!("authentication.kubernetes.io/{name}");
-        user.extra.push((key("credential-id"), vec![format_smolstr!("JTI={}", self.id)]));
+        user.extra.push((SmolStr::new_static(CREDENTIAL_ID), vec![format_smolstr!("JTI={}", self.id)]));
         if let Some((kind, bound)) = &self.bound {
             user.extra.push((key(&format!("{kind}-name")), vec![bound.name.clone()]));
             user.extra.push((key(&format!("{kind}-uid")), vec![bound.uid.clone()]));
@@ -208,7 +276,9 @@ mod tests {
     }
 
     fn tokens() -> AccountTokens {
-        AccountTokens::from_key(&AccountTokens::make_key().unwrap()).unwrap()
+        let mut secret = [0; 32];
+        aws_lc_rs::rand::fill(&mut secret).unwrap();
+        AccountTokens::new(&secret)
     }
 
     #[test]
@@ -223,6 +293,22 @@ mod tests {
     }
 
     #[test]
+    fn others_can_verify_them() {
+        let tokens = tokens();
+        let keys = tokens.public_keys(PlaneId(17)).unwrap();
+        let key = &keys.array_at(&["keys"])[0];
+        let number = |name: &str| URL_SAFE_NO_PAD.decode(key.str_at(&[name]).unwrap()).unwrap();
+        let point = [&[4][..], &number("x"), &number("y")].concat();
+        let token = tokens.sign(&claims()).unwrap();
+        let (signed, signature) = token.rsplit_once('.').unwrap();
+        let signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
+        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point);
+        assert!(public.verify(signed.as_bytes(), &signature).is_ok());
+        assert_ne!(keys, tokens.public_keys(PlaneId(18)).unwrap(), "each plane has its own");
+        assert_eq!(keys, tokens.public_keys(PlaneId(17)).unwrap());
+    }
+
+    #[test]
     fn tokens_are_refused() {
         let own = tokens();
         let token = own.sign(&claims()).unwrap();
@@ -233,8 +319,20 @@ mod tests {
         let [header, _, signature] = token.split('.').collect::<Vec<_>>()[..] else { panic!("three parts") };
         let other = Claims { plane: PlaneId(18), ..claims() };
         let forged = format!("{header}.{}.{signature}", encode(&other.to_value()));
-        assert_eq!(own.read(&forged, 1_500), refused, "another plane");
-        let none = encode(&json!({"alg": "none", "kid": (own.id.as_str())}));
+        assert_eq!(own.read(&forged, 1_500), None, "another plane");
+        let longer = Claims { expires: 3_000, ..claims() };
+        let forged = format!("{header}.{}.{signature}", encode(&longer.to_value()));
+        assert_eq!(own.read(&forged, 1_500), refused, "another time");
+        assert_eq!(own.read(&token, 1_500), Some(Ok(claims())));
+        assert_eq!(own.read(&token, 2_011), refused, "too late, though it was verified");
+        let foreign = own.sign(&other).unwrap();
+        let [header, _, signature] = foreign.split('.').collect::<Vec<_>>()[..] else {
+            panic!("three parts")
+        };
+        let forged = format!("{header}.{}.{signature}", encode(&claims().to_value()));
+        assert_eq!(own.read(&forged, 1_500), None, "signed by another plane's key");
+        let id = &own.key(other.plane).unwrap().id;
+        let none = encode(&json!({"alg": "none", "kid": (id.as_str())}));
         assert_eq!(own.read(&format!("{none}.{}.", encode(&other.to_value())), 1_500), None, "not signed");
         for odd in ["", "a", "a.b.c", "..", &"x".repeat(20_000)] {
             assert_eq!(own.read(odd, 1_500), None, "{odd}");

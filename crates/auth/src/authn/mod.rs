@@ -3,28 +3,24 @@
 
 mod account;
 mod certificate;
+mod recent;
 mod token;
 
 pub use account::{AccountKeyError, AccountTokens, Bound, Claims};
-pub use certificate::{PLANE_URI_SCHEME, user_from_certificate};
+pub use certificate::{ClientCertificate, PLANE_URI_SCHEME};
 pub use token::{StaticTokens, TokenFileError};
 
 use crate::UserInfo;
 
-/// What a request brought along to prove who sent it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Credentials<'a> {
-    /// The client's certificate, whose chain the TLS layer has verified.
-    pub certificate: Option<&'a [u8]>,
-    pub bearer_token: Option<&'a str>,
-}
+/// What an extra of a user says: by which credential they came.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// The credential is not valid; the client learns no more than that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the credential is not valid")]
 pub struct Unauthenticated;
 
-/// All ways to authenticate, in order.
+/// All ways to authenticate whoever shows no certificate, in order.
 #[derive(Debug, Default)]
 pub struct Authenticators {
     pub tokens: StaticTokens,
@@ -33,13 +29,11 @@ pub struct Authenticators {
 }
 
 impl Authenticators {
-    pub fn authenticate(&self, credentials: Credentials<'_>) -> Result<UserInfo, Unauthenticated> {
-        if let Some(certificate) = credentials.certificate {
-            return user_from_certificate(certificate).ok_or(Unauthenticated);
+    /// Whoever a bearer token is of; nobody in particular without one.
+    pub fn authenticate(&self, bearer_token: Option<&str>) -> Result<UserInfo, Unauthenticated> {
+        match bearer_token {
+            Some(token) => self.tokens.user(token).ok_or(Unauthenticated),
+            None => Ok(UserInfo::anonymous()),
         }
-        if let Some(token) = credentials.bearer_token {
-            return self.tokens.user(token).ok_or(Unauthenticated);
-        }
-        Ok(UserInfo::anonymous())
     }
 }

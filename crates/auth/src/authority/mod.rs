@@ -23,7 +23,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 pub use request::{Request, RequestError};
 
 use crate::MASTERS;
-use crate::authn::{PLANE_URI_SCHEME, user_from_certificate};
+use crate::authn::{ClientCertificate, PLANE_URI_SCHEME};
 
 /// Names of our own; nobody gets one by asking.
 const RESERVED_SCHEME: &str = "polder:";
@@ -80,7 +80,7 @@ impl PlaneAuthorities {
 
     /// The plane whose authority is to have signed a certificate. Who it is of is known only when that is verified.
     pub fn plane_of(certificate: &[u8]) -> Option<PlaneId> {
-        user_from_certificate(certificate)?.home
+        ClientCertificate::read(certificate)?.home()
     }
 
     pub fn anchor(&self, plane: PlaneId) -> Option<Anchor> {

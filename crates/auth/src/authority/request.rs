@@ -1,7 +1,7 @@
 //! What somebody who asks for a certificate wants in it: a PKCS #10 request, read and its signature checked.
 //!
 //! Invariant: names that are kept are those that a certificate with them is read with again, by the same reader
-//! (`authn::user_from_certificate`).
+//! (`authn::ClientCertificate`).
 
 use aws_lc_rs::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 use base64::Engine as _;

@@ -44,7 +44,8 @@ fn certificates_are_of_one_plane() {
     assert_eq!(request.dns_names, ["a.example"]);
     assert_eq!(request.addresses, [[10, 0, 0, 1]]);
     let made = authorities.issue(PlaneId(7), &request, &terms()).unwrap();
-    let user = user_from_certificate(&made).unwrap();
+    let found = ClientCertificate::read(&made).unwrap();
+    let user = found.user(0).unwrap();
     assert_eq!((user.name.as_str(), user.home), ("ann", Some(PlaneId(7))));
     assert!(user.in_group("developers"));
     assert_eq!(PlaneAuthorities::plane_of(&made), Some(PlaneId(7)));

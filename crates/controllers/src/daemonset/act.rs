@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polder_client::resource::{DAEMON_SETS, NODES, PODS};
+use polder_client::slice::may_make;
 use polder_client::{Delete, InPlane, Next};
 use polder_model::{SmolStr, Status, Value};
 
@@ -92,6 +93,11 @@ async fn carry_out(
         next = Next::Again;
     }
     let creates = &plan.create[..plan.create.len().min(batch::copies_max(set))];
+    let room = may_make(creates.len());
+    if room.is_none_or(|room| room < creates.len()) {
+        next = super::sooner(next, if room.is_none() { Next::Aside } else { Next::Again });
+    }
+    let creates = &creates[..room.unwrap_or_default()];
     let made = batch::slow_start(creates.len(), async |number| {
         let template = template(set, &world.hash, &creates[number]);
         plane.create(&PODS, set.namespace(), pod::from_template(&template, &DAEMON_SET, set)).await

@@ -118,6 +118,8 @@ impl DaemonSets {
 /// The earlier of two.
 fn sooner(one: Next, other: Next) -> Next {
     match (one, other) {
+        // It would be asked for in vain until its plane has room.
+        (Next::Aside, _) | (_, Next::Aside) => Next::Aside,
         (Next::Again, _) | (_, Next::Again) => Next::Again,
         (Next::After(one), Next::After(other)) => Next::After(one.min(other)),
         (Next::Done, other) => other,

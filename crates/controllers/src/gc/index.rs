@@ -18,6 +18,8 @@ pub(super) struct ObjectRef {
 #[derive(Debug, Default)]
 pub(super) struct Index {
     objects: HashMap<ObjectRef, Known>,
+    /// Owners of all of them: an object may name thousands.
+    references: usize,
     dependents: HashMap<SmolStr, HashSet<ObjectRef>>,
     /// What the feed said is gone, or has no owners, while the plane was looked at.
     gone: HashMap<ObjectRef, u64>,
@@ -48,8 +50,9 @@ pub(super) fn owners(object: &Value) -> Vec<Owner> {
 }
 
 impl Index {
+    /// How much there is to remember.
     pub(super) fn len(&self) -> usize {
-        self.objects.len()
+        self.references
     }
 
     /// Everything that was there has been told.
@@ -82,6 +85,7 @@ impl Index {
         for owner in &owners {
             self.dependents.entry(owner.uid.clone()).or_default().insert(object.clone());
         }
+        self.references += owners.len();
         self.objects.insert(object.clone(), Known { version, owners });
     }
 
@@ -99,7 +103,9 @@ impl Index {
     /// An object has nothing more to do with an owner.
     pub(super) fn detach(&mut self, object: &ObjectRef, uid: &str) {
         if let Some(known) = self.objects.get_mut(object) {
+            let before = known.owners.len();
             known.owners.retain(|owner| owner.uid != uid);
+            self.references -= before - known.owners.len();
             if known.owners.is_empty() {
                 self.objects.remove(object);
             }
@@ -109,6 +115,7 @@ impl Index {
 
     fn detach_all(&mut self, object: &ObjectRef) {
         let Some(known) = self.objects.remove(object) else { return };
+        self.references -= known.owners.len();
         for owner in known.owners {
             self.unlink(object, &owner.uid);
         }
@@ -180,6 +187,7 @@ mod tests {
         let mut index = Index::default();
         index.put(&object("a"), 1, vec![owner("x", true)]);
         index.put(&object("b"), 1, vec![owner("x", false), owner("y", true)]);
+        assert_eq!(index.len(), 3, "references count, not objects");
         assert_eq!(index.awaited("x", 9), [object("a")]);
         assert_eq!(index.dependents("x", 9).len(), 2);
         assert_eq!(index.dependents("x", 1).len(), 1);

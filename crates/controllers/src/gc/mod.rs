@@ -29,9 +29,9 @@ use self::index::{Index, ObjectRef, owners};
 use self::plan::{FOREGROUND, ORPHAN};
 use crate::meta::{has_finalizer, is_deleting};
 
-/// Planes, and objects with owners in all of them, that are remembered. The one looked at longest ago is forgotten first.
+/// Planes, and references to owners in all of them, that are remembered. The one looked at longest ago is forgotten first.
 const PLANES_MAX: usize = 4_096;
-const OBJECTS_MAX: usize = 1_000_000;
+const REFERENCES_MAX: usize = 1_000_000;
 
 #[derive(Default)]
 pub(super) struct GarbageCollector {
@@ -194,7 +194,7 @@ impl GarbageCollector {
             planes.values().map(|tended| tended.index.lock().len()).sum::<usize>()
         };
         // Counting is dear only when there are many planes, and then it is done rarely.
-        let crowded = planes.len() > PLANES_MAX || (now.is_multiple_of(256) && len(&planes) > OBJECTS_MAX);
+        let crowded = planes.len() > PLANES_MAX || (now.is_multiple_of(256) && len(&planes) > REFERENCES_MAX);
         if crowded && planes.len() > 1 {
             let oldest = planes.iter().min_by_key(|(_, tended)| tended.used.load(Ordering::Relaxed));
             let oldest = oldest.map(|(plane, _)| *plane);

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use polder_client::resource::{JOBS, PODS};
+use polder_client::slice::may_make;
 use polder_client::{Delete, InPlane, Next};
 use polder_model::{SmolStr, Status, Value};
 
@@ -31,6 +32,8 @@ struct Look<'a> {
     freed: HashSet<SmolStr>,
     failure: Option<Status>,
     more: bool,
+    /// There was no room for its pods.
+    is_aside: bool,
     wait: Option<i64>,
 }
 
@@ -53,6 +56,7 @@ pub(super) async fn reconcile(plane: &InPlane, recorder: &Recorder, job: &Value)
         freed: HashSet::new(),
         failure: None,
         more: false,
+        is_aside: false,
         wait: None,
     };
     if !is_suspended(job) && look.status.get("startTime").is_none_or(Value::is_null) {
@@ -151,11 +155,14 @@ impl Look<'_> {
     async fn create(&mut self, pods: &[Value]) {
         let (plane, job) = (self.plane, self.job);
         let create = async |number: usize| plane.create(&PODS, job.namespace(), pods[number].clone()).await;
-        let made = batch::slow_start(pods.len(), create).await;
+        let room = may_make(pods.len());
+        self.is_aside = room.is_none();
+        let room = room.unwrap_or_default();
+        let made = batch::slow_start(room, create).await;
         let names = made.made.iter().map(|pod| pod.name());
         events::created(plane, self.recorder, job, names, made.failure.as_ref()).await;
         self.active += count(made.made.len());
-        self.more = pods.len() >= batch::TURN_LEN_MAX;
+        self.more = pods.len() > room || pods.len() >= batch::TURN_LEN_MAX;
         self.failure = made.failure;
     }
 
@@ -202,6 +209,7 @@ impl Look<'_> {
             Some(failure) if crate::meta::is_terminating(&failure) => Next::Done,
             // An event tells of it.
             Some(_) => Next::Later,
+            None if self.is_aside => Next::Aside,
             None if self.more || tracked.is_cut => Next::Again,
             None => self.wait.map_or(Next::Done, |seconds| {
                 Next::After(Duration::from_secs(seconds.max(1).unsigned_abs()))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polder_client::resource::{PODS, REPLICA_SETS};
+use polder_client::slice::may_make;
 use polder_client::{Delete, InPlane, Next};
 use polder_model::{SmolStr, Status, Value};
 
@@ -42,18 +43,22 @@ pub(super) async fn reconcile(
     match plan(set, active.len()) {
         Step::Rest => {}
         Step::Create(count) => {
-            more = count > batch::TURN_LEN_MAX;
-            let made = create(plane, kind, set, count.min(batch::TURN_LEN_MAX)).await;
+            let Some(room) = may_make(count) else { return Ok(Next::Aside) };
+            let room = room.min(batch::TURN_LEN_MAX);
+            more = count > room;
+            let made = create(plane, kind, set, room).await;
             let names = made.made.iter().map(|pod| pod.name());
             events::created(plane, recorder, set, names, made.failure.as_ref()).await;
             active.extend(made.made.into_iter().map(Arc::new));
             failure = made.failure;
         }
         Step::Delete(count) => {
-            more = count > batch::TURN_LEN_MAX;
+            let Some(room) = may_make(count) else { return Ok(Next::Aside) };
+            let room = room.min(batch::TURN_LEN_MAX);
+            more = count > room;
             let on_node = crowds(plane, kind, set, &active, count).await?;
             let doomed = ranking::first_to_go(active.clone(), count, &on_node, now);
-            let gone = delete(plane, &doomed[..doomed.len().min(batch::TURN_LEN_MAX)]).await;
+            let gone = delete(plane, &doomed[..doomed.len().min(room)]).await;
             let names = gone.made.iter().map(SmolStr::as_str);
             events::deleted(plane, recorder, set, names, gone.failure.as_ref()).await;
             let names: HashSet<&SmolStr> = gone.made.iter().collect();

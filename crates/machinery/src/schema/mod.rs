@@ -73,9 +73,17 @@ impl Arena {
         id
     }
 
+    /// Makes walks fast. Call it when the arena is complete; without it they work, but look everywhere.
+    pub fn index(&mut self) {
+        for node in &mut self.nodes {
+            node.heads = node.properties.iter().map(|(name, _)| head(name)).collect();
+        }
+        self.index_defaults();
+    }
+
     /// Notes at every node which members have defaults and whether anything below has, so that defaulting skips
-    /// the rest. Call it when the arena is complete; without it defaulting works but looks everywhere.
-    pub fn index_defaults(&mut self) {
+    /// the rest.
+    fn index_defaults(&mut self) {
         // A node is interesting when it, or a node it points at, is: one pass over reversed edges.
         let mut parents: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];
         let mut waiting: Vec<u32> = Vec::new();
@@ -152,6 +160,8 @@ pub struct Node {
     pub opaque: bool,
     /// Where defaults are: see [`Arena::index_defaults`].
     pub defaults_below: DefaultsBelow,
+    /// How the names of the properties begin, so that one is found without a look at all the others: see [`head`].
+    pub(crate) heads: Box<[u64]>,
 }
 
 impl Node {
@@ -160,10 +170,23 @@ impl Node {
         let checks = self.checks.as_ref().map_or(0, |checks| size_of::<Checks>() + 64 * checks.rules.len());
         size_of::<Node>()
             + self.properties.len() * size_of::<(SmolStr, NodeId)>()
+            + size_of_val(&*self.heads)
             + names * size_of::<SmolStr>()
             + self.allowed.len() * size_of::<Value>()
             + checks
     }
+}
+
+/// So many names that begin alike are told apart by their beginning alone.
+const ALIKE_MAX: usize = 8;
+
+/// The first eight bytes of a name, as a number that sorts as names do. Few members of one object begin alike.
+fn head(name: &str) -> u64 {
+    let bytes = name.as_bytes();
+    if let Some(first) = bytes.first_chunk() {
+        return u64::from_be_bytes(*first);
+    }
+    (0..8).fold(0, |head, at| head << 8 | u64::from(bytes.get(at).copied().unwrap_or(0)))
 }
 
 /// Where defaulting has something to do, at a node and below it.
@@ -270,9 +293,18 @@ impl<'a> NodeRef<'a> {
 
     /// The schema of a named member, not counting the free-form rest.
     pub fn property(self, name: &str) -> Option<NodeRef<'a>> {
-        let node = self.get();
-        let index = node.properties.binary_search_by(|(own, _)| own.as_str().cmp(name)).ok()?;
-        Some(self.at(node.properties[index].1))
+        let Node { properties, heads, .. } = self.get();
+        // Without an index all names are alike. Those that are may be many: a tenant names them.
+        let alike = if heads.len() == properties.len() {
+            let own = head(name);
+            let first = heads.partition_point(|other| *other < own);
+            let len = heads[first..].iter().take(ALIKE_MAX).take_while(|other| **other == own).count();
+            if len < ALIKE_MAX { &properties[first..first + len] } else { &properties[first..] }
+        } else {
+            &properties[..]
+        };
+        let at = alike.binary_search_by(|(own, _)| own.as_str().cmp(name)).ok()?;
+        Some(self.at(alike[at].1))
     }
 
     /// The schema of a member, named or free-form; `None` when the member is unknown here.
@@ -282,5 +314,36 @@ impl<'a> NodeRef<'a> {
 
     pub fn items(self) -> Option<NodeRef<'a>> {
         self.get().items.map(|id| self.at(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_are_found_with_an_index_and_without() {
+        let mut names: Vec<SmolStr> =
+            ["", "a", "a\0", "ab", "abcdefg", "abcdefgh", "abcdefgh\0", "abcdefghi", "b", "é", "z"]
+                .map(SmolStr::new)
+                .into();
+        names.extend((0..50).map(|index| SmolStr::from(format!("maxUnavailable{index:02}"))));
+        names.sort();
+        let mut arena = Arena::default();
+        let ids: Vec<NodeId> = names.iter().map(|_| arena.add(Node::default())).collect();
+        let properties = names.iter().cloned().zip(ids).collect();
+        let root = arena.add(Node { kind: Kind::Object, properties, ..Node::default() });
+        for _ in 0..2 {
+            for (at, name) in names.iter().enumerate() {
+                let found = arena.node(root).property(name).map(NodeRef::id);
+                assert_eq!(found, arena.node(root).get().properties.get(at).map(|(_, id)| *id), "{name:?}");
+            }
+            for name in
+                ["abcdefgi", "maxUnavailable", "maxUnavailable5", "maxUnavailable99", "c", "zz", "\u{ff}"]
+            {
+                assert!(arena.node(root).property(name).is_none(), "{name}");
+            }
+            arena.index();
+        }
     }
 }

@@ -103,7 +103,7 @@ impl Serve {
             base_url: url.clone(),
             default_limits: configuration.default_limits.into(),
             clock: now,
-            authenticators: Arc::new(Authenticators { tokens, accounts: Some(pki.account_tokens()?) }),
+            authenticators: Arc::new(Authenticators { tokens, accounts: Some(pki.account_tokens()) }),
         };
         let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
         let networks =

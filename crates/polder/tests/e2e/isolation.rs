@@ -219,9 +219,9 @@ fn a_name_used_again() {
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
 
 /// Gives somebody one of the default roles in the default namespace.
-fn binding(user: &str, role: &str) -> Value {
+fn binding(name: &str, user: &str, role: &str) -> Value {
     json!({
-        "metadata": {"name": user},
+        "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
     })
@@ -256,13 +256,18 @@ fn tokens() {
         bob.get(MAPS).expect(404).text(),
         bob.in_plane("none").get(MAPS).expect(404).text().replace("none", "acme")
     );
-    acme.post(BINDINGS, &binding("bob", "view")).expect(201);
+    acme.post(BINDINGS, &binding("bob", "bob", "view")).expect(201);
+    bob.get(MAPS).expect(404);
+    acme.post(BINDINGS, &binding("guest", "provider:bob", "view")).expect(201);
     bob.get(MAPS).expect(200);
     let refused = bob.post(MAPS, &secret("of-bob")).expect(403).json();
-    assert!(refused["message"].as_str().unwrap().contains("User \"bob\" cannot create"), "{refused}");
+    assert!(
+        refused["message"].as_str().unwrap().contains("User \"provider:bob\" cannot create"),
+        "{refused}"
+    );
     bob.in_plane("globex").get(MAPS).expect(404);
     bob.at_root().get(MAPS).expect(403);
-    acme.delete(&format!("{BINDINGS}/bob")).expect(200);
+    acme.delete(&format!("{BINDINGS}/guest")).expect(200);
     bob.get(MAPS).expect(404);
     acme.with_token("other").unwrap().get(MAPS).expect(401);
 }
@@ -385,11 +390,11 @@ fn impersonation() {
     // Whoever may not, may not.
     let weak = acme.with_token("weak").unwrap();
     as_ann(&weak, &masters).expect(404);
-    acme.post(BINDINGS, &binding("bob", "edit")).expect(201);
+    acme.post(BINDINGS, &binding("guest", "provider:bob", "edit")).expect(201);
     let refused = as_ann(&weak, &masters).expect(403).json();
     assert_eq!(
         refused["message"],
-        "users \"ann\" is forbidden: User \"bob\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope"
+        "users \"ann\" is forbidden: User \"provider:bob\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope"
     );
     as_ann(&acme.anonymous().unwrap(), &masters).expect(403);
 }

@@ -117,3 +117,38 @@ fn tokens_are_admitted() {
     let refused = acme.post(&format!("{ACCOUNTS}/robot/token"), &other).expect(422).text();
     assert!(refused.contains("must match the service account name if specified"), "{refused}");
 }
+
+/// Somebody elsewhere can verify tokens of a plane by what the plane tells those whom it lets know, and by nothing of
+/// another plane's.
+#[test]
+fn others_verify_tokens() {
+    const ISSUER: &str = "/.well-known/openid-configuration";
+    let polder = Polder::start();
+    let (acme, globex) = (polder.plane("acme"), polder.plane("globex"));
+    account(&acme);
+    let robot = acme.with_token(&token(&acme, json!({}))).unwrap();
+    let told = robot.get(ISSUER).expect(200).json();
+    let issuer = told["issuer"].as_str().unwrap();
+    assert!(issuer.ends_with("/clusters/acme"), "{told}");
+    assert_eq!(told["jwks_uri"], format!("{issuer}/openid/v1/jwks"));
+    assert_eq!(told["id_token_signing_alg_values_supported"], json!(["ES256"]));
+    let keys = robot.get("/openid/v1/jwks").expect(200);
+    assert_eq!(keys.header("content-type"), Some("application/jwk-set+json"));
+    let keys = keys.json();
+    assert_eq!((&keys["keys"][0]["kty"], &keys["keys"][0]["crv"]), (&json!("EC"), &json!("P-256")), "{keys}");
+    assert_ne!(keys, globex.get("/openid/v1/jwks").expect(200).json());
+
+    let nobody = acme.anonymous().unwrap();
+    let refused = nobody.get(ISSUER).expect(403).text();
+    assert_eq!(nobody.in_plane("none").get(ISSUER).expect(403).text(), refused);
+    let binding = json!({
+        "metadata": {"name": "issuer"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:service-account-issuer-discovery"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:unauthenticated"}],
+    });
+    acme.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).expect(201);
+    assert_eq!(nobody.get(ISSUER).expect(200).json(), told);
+    assert_eq!(nobody.get("/openid/v1/jwks").expect(200).json(), keys);
+    nobody.get(MAPS).expect(403);
+    nobody.in_plane("globex").get(ISSUER).expect(403);
+}

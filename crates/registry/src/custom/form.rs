@@ -12,9 +12,8 @@
 //! Where a webhook converts (`crate::conversion`), objects come here as records of the reader's version already.
 //!
 //! As upstream does, an object is completed by the version it was stored in, and after that only loses what the reader's
-//! version does not know. What says nothing, or names a version that is gone, is taken to be of the storage version.
-
-use std::borrow::Cow;
+//! version does not know. Every record says its version; one that names a version that is gone is taken to be of the storage
+//! version, and so is one of an earlier build that says nothing, until it is written.
 
 use polder_machinery::schema::Schema;
 use polder_machinery::schema::embedded::coerce_embedded;
@@ -27,6 +26,8 @@ use crate::definition::{ResourceDefinition, Target};
 
 /// Sixteen hexadecimal digits' worth: only a tenant's own schemas are told apart by it.
 const DIGEST_LEN: usize = 8;
+/// The digest of no schema.
+const UNFIT: [u8; DIGEST_LEN] = [0; DIGEST_LEN];
 
 /// What a schema does to what it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub(crate) struct StoredForm {
     digests: Digests,
     /// As records carry it: the digest, then the version.
     mark: Box<[u8]>,
+    /// The same for what does not fit in with its defaults: it is of the version, and everybody who reads it looks at it again.
+    unfit_mark: Box<[u8]>,
 }
 
 /// What must be done to a stored object before a reader sees it.
@@ -72,7 +75,20 @@ impl Digests {
 impl StoredForm {
     pub(super) fn new(version: SmolStr, schema: Schema, digests: Digests) -> StoredForm {
         let mark = [&digests.whole[..], version.as_bytes()].concat().into();
-        StoredForm { version, schema, digests, mark }
+        let unfit_mark = [&UNFIT[..], version.as_bytes()].concat().into();
+        StoredForm { version, schema, digests, mark, unfit_mark }
+    }
+
+    /// A record of an object of this version. It always says so: the storage version may be another one tomorrow.
+    fn record(&self, value: &Value, is_complete: bool) -> Record {
+        if is_complete {
+            return Record::encode_as(value, &self.mark);
+        }
+        let mut completed = value.clone();
+        match complete(&self.schema, &mut completed) {
+            Ok(()) => Record::encode_as(&completed, &self.mark),
+            Err(_) => Record::encode_as(value, &self.unfit_mark),
+        }
     }
 }
 
@@ -115,15 +131,8 @@ impl ResourceDefinition {
     /// An object as it is to be stored. It is complete in the version it comes in; the empty one stands for none.
     pub(crate) fn to_stored(&self, version: &str, value: &Value) -> Record {
         let Some(storage) = self.form(&self.storage.version) else { return Record::encode(value) };
-        let mut stored_form = Cow::Borrowed(value);
-        let alike = self.form(version).is_some_and(|form| form.digests == storage.digests);
-        if !alike {
-            // What does not fit in with its defaults gets no form: it is looked at again by everybody who reads it.
-            if complete(&storage.schema, stored_form.to_mut()).is_err() {
-                return Record::encode(value);
-            }
-        }
-        Record::encode_as(&stored_form, &storage.mark)
+        let is_alike = self.form(version).is_some_and(|form| form.digests == storage.digests);
+        storage.record(value, is_alike)
     }
 }
 
@@ -142,13 +151,7 @@ impl ResourceDefinition {
 
     /// An object as it is stored in a version that it comes in, and which is kept.
     pub(crate) fn to_kept(&self, version: &str, value: &Value) -> Record {
-        let mut completed = value.clone();
-        match self.form(version) {
-            Some(form) if complete(&form.schema, &mut completed).is_ok() => {
-                Record::encode_as(&completed, &form.mark)
-            }
-            _ => Record::encode(value),
-        }
+        self.form(version).map_or_else(|| Record::encode(value), |form| form.record(value, false))
     }
 
     /// Whether only the plane's webhook can say what a stored object is in a version.
@@ -191,7 +194,7 @@ impl ResourceDefinition {
 pub(crate) fn is_unchanged(target: &Target, new: &Record, stored: &Record) -> bool {
     let same_version = || {
         let ((_, new), (_, stored)) = (split(new.form()), split(stored.form()));
-        stored.is_empty() || new == stored
+        new == stored
     };
     new.body() == stored.body() && (!target.definition.is_custom() || same_version())
 }

@@ -37,6 +37,20 @@ impl<K: Eq + Hash, V> Interned<K, V> {
         value
     }
 
+    /// The same if there is room among those that are in use. Says whether it is kept.
+    pub(crate) fn offer(&mut self, key: K, value: V, bytes: usize) -> (Arc<V>, bool) {
+        if let Some(known) = self.get(&key) {
+            return (known, true);
+        }
+        if self.bytes + bytes > self.bytes_max {
+            self.sweep();
+        }
+        if self.bytes + bytes > self.bytes_max {
+            return (Arc::new(value), false);
+        }
+        (self.insert(key, value, bytes), true)
+    }
+
     /// Lets go of what nobody uses.
     pub(crate) fn sweep(&mut self) {
         let bytes = &mut self.bytes;
@@ -75,7 +89,9 @@ mod tests {
         assert!(Arc::ptr_eq(&used, &interned.insert(0, 7, 10)), "the first one wins");
         let all: Vec<_> = (200..220).map(|key| interned.insert(key, key, 10)).collect();
         assert!(interned.is_heavy(), "what is used cannot be thrown away here");
+        assert!(!interned.offer(300, 300, 10).1, "nor is there room for more");
         drop(all);
+        assert!(interned.offer(300, 300, 10).1);
         interned.sweep();
         assert!(interned.is_light() && interned.values.len() == 1);
     }

@@ -169,6 +169,41 @@ async fn objects_stay_in_the_version_they_were_written_in() {
     assert_eq!(crd.at(&["status", "storedVersions"]).unwrap().to_string(), r#"["v1","v2"]"#);
 }
 
+/// Defaults that do not fit do not make an object forget its version: another one may be stored tomorrow.
+#[tokio::test]
+async fn an_object_without_room_for_defaults_keeps_its_version() {
+    let (world, _hook) = world();
+    let plane = world.plane("acme", json!({})).await;
+    let pad = json!({"pad": {"type": "string", "default": ("x".repeat(1000))}});
+    let with_items = |storage: &str| {
+        let mut crd = crd(storage);
+        let versions = crd.at_mut(&["spec", "versions"]).unwrap().as_array_mut().unwrap();
+        for (version, members) in versions.iter_mut().zip([json!({}), pad.clone()]) {
+            let items = json!({"type": "array", "items": {"type": "object", "properties": members}});
+            version
+                .set_at(&["schema", "openAPIV3Schema", "properties", "spec", "properties", "items"], items);
+        }
+        crd
+    };
+    plane.create(CRDS, with_items("v2")).await.unwrap();
+    let mut object = old("a", "h:1");
+    object.set_at(&["spec", "items"], vec![json!({}); 4500]);
+    plane.create(V1, object).await.unwrap();
+    for storage in ["v2", "v1", "v2"] {
+        let versions = with_items(storage).at(&["spec", "versions"]).cloned().unwrap();
+        plane.patch(CRD, PatchKind::Merge, json!({"spec": {"versions": versions}})).await.unwrap();
+        let spec_in = async |path: &str| plane.get(&format!("{path}/a")).await.unwrap();
+        assert_eq!(spec_in(V1).await.str_at(&["spec", "address"]), Some("h:1"), "stored in {storage}");
+        assert_eq!(spec_in(V2).await.str_at(&["spec", "host"]), Some("h"), "stored in {storage}");
+        // A write brings it into the version that is stored now, and loses nothing.
+        let label = json!({"metadata": {"annotations": {"stored-in": storage}}});
+        plane.patch(&format!("{V1}/a"), PatchKind::Merge, label).await.unwrap();
+        let read = spec_in(V2).await;
+        assert_eq!(read.str_at(&["spec", "host"]), Some("h"), "written in {storage}");
+        assert_eq!(read.array_at(&["spec", "items"]).len(), 4500);
+    }
+}
+
 #[tokio::test]
 async fn selectors_are_about_the_version_that_is_read() {
     let (world, hook) = world();
@@ -340,6 +375,40 @@ async fn watches_tell_their_version() {
 }
 
 /// What cannot be converted fails, in the words of upstream, and nothing else does.
+/// What has happened meanwhile is one question.
+#[tokio::test]
+async fn a_watch_that_is_behind_asks_about_many_changes_at_once() {
+    let (world, hook) = world();
+    let plane = world.plane("acme", json!({})).await;
+    plane.create(CRDS, crd("v1")).await.unwrap();
+    let mut all = watch(&plane, V2, &[("resourceVersion", "0")]).await;
+    let mut some = watch(&plane, V2, &[("fieldSelector", "spec.host=k"), ("resourceVersion", "0")]).await;
+    for index in 0..20 {
+        plane.create(V1, old(&format!("h{index}"), "h:1")).await.unwrap();
+        plane.create(V1, old(&format!("k{index}"), "k:1")).await.unwrap();
+    }
+    hook.reset();
+    for index in 0..20 {
+        assert!(told(&plane, &mut all).await.starts_with(&format!("Added h{index} ")));
+        assert!(told(&plane, &mut all).await.starts_with(&format!("Added k{index} ")));
+    }
+    assert!(hook.calls() <= 3 && hook.objects() == 40, "{} about {}", hook.calls(), hook.objects());
+    for index in 0..20 {
+        assert!(told(&plane, &mut some).await.starts_with(&format!("Added k{index} ")));
+    }
+    assert_eq!(hook.objects(), 40, "what one has asked for is there for others");
+    // What fails is told at its turn.
+    for name in ["x", "y"] {
+        plane.create(V1, old(name, "h:1")).await.unwrap();
+    }
+    assert!(told(&plane, &mut all).await.starts_with("Added x "));
+    hook.set(Mode::Dead);
+    plane.create(V1, old("z", "h:1")).await.unwrap();
+    assert!(told(&plane, &mut all).await.starts_with("Added y "));
+    assert!(matches!(all.next().await, Some(WatchItem::Error(_))));
+    assert!(all.next().await.is_none());
+}
+
 #[tokio::test]
 async fn answers_that_are_none() {
     let (world, hook) = world();

@@ -1,18 +1,22 @@
 //! What somebody would give away without having it.
 //!
 //! Rules are taken apart into single permissions, each of which one rule of the giver must allow. A role can have far more
-//! of these than bytes, so there is a bound to how many comparisons are made; beyond it the answer is no.
+//! of these than bytes, so there is a bound to how much is looked at; beyond it the answer is no.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use polder_model::SmolStr;
 
-use super::rule::{ALL, Rule, url_covers};
+use super::index::clipped;
+use super::rule::Rule;
+use super::set::Permission;
 
-/// Comparisons of a permission with a rule.
-const COMPARISONS_MAX: usize = 4_000_000;
-/// Missing permissions that are looked for and named.
+/// What may be looked at: permissions that are wanted, and words of rules that somebody has.
+const LOOKS_MAX: usize = 1_000_000;
+/// Missing permissions that are looked for.
 const MISSING_MAX: usize = 4096;
+/// What a text about them may take.
+const TEXT_BYTES_MAX: usize = 64 * 1024;
 
 /// What is missing.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,105 +26,63 @@ pub enum Missing {
     TooMany,
 }
 
-/// What of some rules is not covered by those that somebody has.
-pub fn missing(own: &[&Rule], wanted: &[Rule]) -> Option<Missing> {
-    let (mut missing, mut left) = (Vec::new(), COMPARISONS_MAX);
-    for rule in wanted {
-        // Nothing is taken apart that one rule covers as it is.
-        if own.iter().any(|own| covers_whole(own, rule)) {
-            continue;
+/// What of some rules somebody does not have, who is asked whether they have one thing and notes how much was looked at.
+pub fn missing(mut has: impl FnMut(&Permission<'_>, &mut usize) -> bool, wanted: &[Rule]) -> Option<Missing> {
+    let (mut missing, mut looked) = (Vec::new(), 0);
+    // Nothing is taken apart for somebody who has everything.
+    let (all, none) = (SmolStr::new_static("*"), None);
+    let everywhere = Permission::Resource { verb: &all, group: &all, resource: &all, name: none };
+    let every_path = Permission::Path { verb: &all, url: &all };
+    let everything = (has(&everywhere, &mut looked), has(&every_path, &mut looked));
+    for permission in wanted.iter().flat_map(|rule| permissions(rule, everything)) {
+        looked += 1;
+        if !has(&permission, &mut looked) {
+            missing.push(rule(&permission));
         }
-        for single in singles(rule) {
-            let Some(rest) = left.checked_sub(own.len() + 1) else { return Some(Missing::TooMany) };
-            left = rest;
-            if own.iter().any(|own| single.is_covered(own)) {
-                continue;
-            }
-            missing.push(single.rule());
-            if missing.len() >= MISSING_MAX {
-                return Some(Missing::Rules(missing));
-            }
+        if looked > LOOKS_MAX {
+            return Some(Missing::TooMany);
+        }
+        if missing.len() >= MISSING_MAX {
+            break;
         }
     }
     (!missing.is_empty()).then_some(Missing::Rules(missing))
 }
 
-/// One permission.
-enum Single<'a> {
-    Resource { group: &'a SmolStr, resource: &'a SmolStr, verb: &'a SmolStr, name: Option<&'a SmolStr> },
-    Path { url: &'a SmolStr, verb: &'a SmolStr },
-}
-
-fn singles(rule: &Rule) -> impl Iterator<Item = Single<'_>> {
-    let groups = rule.groups.iter();
-    let resources = groups.flat_map(|group| rule.resources.iter().map(move |resource| (group, resource)));
+/// What a rule allows, one by one, without resources or paths for whoever has all of those.
+fn permissions(rule: &Rule, (resources, paths): (bool, bool)) -> impl Iterator<Item = Permission<'_>> {
+    let groups = rule.groups.iter().filter(move |_| !resources);
+    let of_groups = groups.flat_map(|group| rule.resources.iter().map(move |resource| (group, resource)));
     let verbs =
-        resources.flat_map(|(group, resource)| rule.verbs.iter().map(move |verb| (group, resource, verb)));
+        of_groups.flat_map(|(group, resource)| rule.verbs.iter().map(move |verb| (group, resource, verb)));
     let of_resources = verbs.flat_map(|(group, resource, verb)| {
         let all = rule.names.is_empty().then_some(None);
         let names = all.into_iter().chain(rule.names.iter().map(Some));
-        names.map(move |name| Single::Resource { group, resource, verb, name })
+        names.map(move |name| Permission::Resource { verb, group, resource, name })
     });
-    let urls = rule.urls.iter();
-    let of_paths = urls.flat_map(|url| rule.verbs.iter().map(move |verb| Single::Path { url, verb }));
+    let urls = rule.urls.iter().filter(move |_| !paths);
+    let of_paths = urls.flat_map(|url| rule.verbs.iter().map(move |verb| Permission::Path { verb, url }));
     of_resources.chain(of_paths)
 }
 
-impl Single<'_> {
-    fn is_covered(&self, own: &Rule) -> bool {
-        match self {
-            Single::Path { url, verb } => {
-                own.has_verb(verb) && own.names.is_empty() && own.urls.iter().any(|own| url_covers(own, url))
-            }
-            Single::Resource { group, resource, verb, name } => {
-                own.has_verb(verb)
-                    && own.has_group(group)
-                    && covers_resource(&own.resources, resource)
-                    && (own.names.is_empty() || name.is_some_and(|name| own.names.contains(name)))
-            }
-        }
+fn rule(permission: &Permission<'_>) -> Rule {
+    let one = |text: &SmolStr| vec![text.clone()];
+    match permission {
+        Permission::Path { url, verb } => Rule { verbs: one(verb), urls: one(url), ..Rule::default() },
+        Permission::Resource { group, resource, verb, name } => Rule {
+            verbs: one(verb),
+            groups: one(group),
+            resources: one(resource),
+            names: name.map(one).unwrap_or_default(),
+            urls: Vec::new(),
+        },
     }
-
-    fn rule(&self) -> Rule {
-        let one = |text: &SmolStr| vec![text.clone()];
-        match self {
-            Single::Path { url, verb } => Rule { verbs: one(verb), urls: one(url), ..Rule::default() },
-            Single::Resource { group, resource, verb, name } => Rule {
-                verbs: one(verb),
-                groups: one(group),
-                resources: one(resource),
-                names: name.map(one).unwrap_or_default(),
-                urls: Vec::new(),
-            },
-        }
-    }
-}
-
-/// A rule about the logs of everything covers one about the logs of pods.
-fn covers_resource(own: &[SmolStr], resource: &str) -> bool {
-    let by_part = |own: &SmolStr| match (own.split_once('/'), resource.split_once('/')) {
-        (Some((ALL, own)), Some((_, part))) => own == part,
-        _ => false,
-    };
-    own.iter().any(|own| own == ALL || own == resource || by_part(own))
-}
-
-fn covers_whole(own: &Rule, rule: &Rule) -> bool {
-    let verbs = rule.verbs.iter().all(|verb| own.has_verb(verb));
-    let groups = rule.groups.iter().all(|group| own.has_group(group));
-    // What is not in a few is not looked for among many: this must cost no more than reading the rules.
-    let few = own.resources.len() * rule.resources.len() + own.urls.len() * rule.urls.len() <= 1 << 16;
-    few && verbs
-        && groups
-        && own.names.is_empty()
-        && rule.resources.iter().all(|resource| covers_resource(&own.resources, resource))
-        && rule.urls.iter().all(|url| own.urls.iter().any(|own| url_covers(own, url)))
 }
 
 /// Rules as upstream names them in refusals: those about one resource put together, in the order of their texts.
 pub fn describe(rules: &[Rule]) -> String {
     let mut simple: BTreeMap<(&SmolStr, &SmolStr, Option<&SmolStr>), Rule> = BTreeMap::new();
-    let mut texts: BTreeSet<String> = BTreeSet::new();
+    let mut others = Vec::new();
     for rule in rules {
         match (&rule.groups[..], &rule.resources[..], &rule.names[..]) {
             ([group], [resource], [] | [_]) => {
@@ -130,10 +92,19 @@ pub fn describe(rules: &[Rule]) -> String {
                     None => drop(simple.insert(key, rule.clone())),
                 }
             }
-            _ => drop(texts.insert(text(rule))),
+            _ => others.push(rule),
         }
     }
-    texts.extend(simple.values().map(text));
+    let (mut texts, mut bytes) = (BTreeSet::new(), 0);
+    for rule in others.into_iter().chain(simple.values()) {
+        let text = text(rule);
+        bytes += text.len();
+        if bytes > TEXT_BYTES_MAX {
+            texts.insert("{...}".to_owned());
+            break;
+        }
+        texts.insert(text);
+    }
     texts.into_iter().collect::<Vec<_>>().join("\n")
 }
 
@@ -150,15 +121,18 @@ fn text(rule: &Rule) -> String {
     format!("{{{}}}", parts.join(", "))
 }
 
-/// Texts as Go prints a list of them.
+/// Texts as Go prints a list of them, so many as a refusal can hold.
 pub fn quoted(texts: &[SmolStr]) -> String {
-    let texts: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
+    let texts: Vec<String> = texts.iter().take(256).map(|text| format!("{:?}", clipped(text))).collect();
     format!("[{}]", texts.join(" "))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::super::rule::tests::rule;
+    use super::super::{Role, RoleSet};
     use super::*;
 
     #[test]
@@ -205,9 +179,9 @@ mod tests {
             (&[], r#"{"verbs":["get"]}"#, ""),
         ];
         for (own, wanted, expected) in rows {
-            let own: Vec<Rule> = own.iter().map(|text| rule(text)).collect();
-            let own: Vec<&Rule> = own.iter().collect();
-            let found = match missing(&own, &[rule(wanted)]) {
+            let set = set(own.iter().map(|text| rule(text)).collect());
+            let has = |permission: &Permission<'_>, looked: &mut usize| set.covers(permission, looked);
+            let found = match missing(has, &[rule(wanted)]) {
                 None => String::new(),
                 Some(Missing::Rules(rules)) => describe(&rules),
                 Some(Missing::TooMany) => "too many".to_owned(),
@@ -221,20 +195,44 @@ mod tests {
         let many =
             |prefix: &str| (0..1000).map(|n| SmolStr::from(format!("{prefix}{n}"))).collect::<Vec<_>>();
         let bomb = Rule { verbs: many("v"), groups: many("g"), resources: many("r"), ..Rule::default() };
-        let all = Rule {
-            verbs: vec![ALL.into()],
-            groups: vec![ALL.into()],
-            resources: vec![ALL.into()],
-            ..Rule::default()
+        let star = || vec![SmolStr::new_static("*")];
+        let all = Rule { verbs: star(), groups: star(), resources: star(), ..Rule::default() };
+        let ask = |own: Vec<Rule>, wanted: &Rule| {
+            let set = set(own);
+            let mut looks = 0;
+            let has = |permission: &Permission<'_>, looked: &mut usize| {
+                let found = set.covers(permission, looked);
+                looks = *looked;
+                found
+            };
+            let found = missing(has, std::slice::from_ref(wanted));
+            assert!(looks < 2 * LOOKS_MAX, "{looks}");
+            found
         };
+        assert_eq!(ask(vec![all.clone()], &bomb), None);
         let half = Rule { verbs: vec!["v0".into()], ..all.clone() };
-        assert_eq!(missing(&[&all], std::slice::from_ref(&bomb)), None);
-        let Some(Missing::Rules(rules)) = missing(&[&half], std::slice::from_ref(&bomb)) else { panic!() };
+        let Some(Missing::Rules(rules)) = ask(vec![half], &bomb) else { panic!() };
         assert_eq!(rules.len(), MISSING_MAX);
-        // Nearly all of it is held, rule by rule.
-        let rest: Vec<Rule> =
-            (0..999).map(|n| Rule { verbs: vec![format!("v{n}").into()], ..all.clone() }).collect();
-        let rest: Vec<&Rule> = rest.iter().collect();
-        assert_eq!(missing(&rest, &[bomb]), Some(Missing::TooMany));
+        // Nearly all of it is held, rule by rule, or name by name.
+        let rest = (0..999).map(|n| Rule { verbs: vec![format!("v{n}").into()], ..all.clone() });
+        assert_eq!(ask(rest.collect(), &bomb), Some(Missing::TooMany));
+        let named = Rule { verbs: many("v"), names: many("n"), ..all };
+        assert_eq!(ask(vec![named.clone()], &named), Some(Missing::TooMany));
+    }
+
+    #[test]
+    fn long_words_are_not_repeated() {
+        let words = (0..4096).map(|n| Rule {
+            verbs: vec!["v".repeat(1 << 20).into()],
+            groups: vec!["".into()],
+            resources: vec![format!("r{n}").into()],
+            ..Rule::default()
+        });
+        let text = describe(&words.take(512).collect::<Vec<_>>());
+        assert!(text.len() < TEXT_BYTES_MAX + 1024 && text.contains("{...}"), "{}", text.len());
+    }
+
+    fn set(rules: Vec<Rule>) -> RoleSet {
+        RoleSet::new(vec![Arc::new(Role::new(rules))])
     }
 }

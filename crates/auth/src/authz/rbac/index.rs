@@ -1,11 +1,12 @@
 //! Who has which roles where.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use polder_model::{SmolStr, Value, format_smolstr};
 
-use super::rule::{Role, Rule};
+use super::rule::Role;
 use super::set::RoleSet;
 use crate::UserInfo;
 use crate::authz::Target;
@@ -63,7 +64,12 @@ impl Binding {
     }
 
     pub fn bytes(&self) -> usize {
-        size_of::<Binding>() + self.role.len() + self.subjects.len() * 96
+        let subject = |subject: &Subject| match subject {
+            Subject::User(name) | Subject::Group(name) => name.len(),
+            Subject::Account { namespace, name } => namespace.len() + name.len(),
+        };
+        let subjects: usize = self.subjects.iter().map(|one| size_of::<Subject>() + subject(one)).sum();
+        size_of::<Binding>() + self.role.len() + subjects
     }
 }
 
@@ -93,36 +99,45 @@ struct Places(Vec<(SmolStr, Held)>);
 #[derive(Debug)]
 struct Held {
     set: Arc<RoleSet>,
-    /// For each role of the set, in upstream's words, by which binding somebody has it.
-    reasons: Vec<SmolStr>,
+    /// For each role of the set, by which binding somebody has it.
+    grants: Vec<Grant>,
     /// Bindings to roles that are not there.
-    missing: Vec<SmolStr>,
+    missing: Vec<Grant>,
+}
+
+/// That somebody has a role: the binding says so, of one of its subjects.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    bound: Arc<Bound>,
+    subject: usize,
 }
 
 /// What is found about somebody while an index is made.
 #[derive(Default)]
 struct Found {
-    /// With the reason why.
-    roles: Vec<(Arc<Role>, SmolStr)>,
-    missing: Vec<SmolStr>,
+    roles: Vec<(Arc<Role>, Grant)>,
+    missing: Vec<Grant>,
 }
 
 impl Index {
     /// An index of bindings. Sets of roles come from whoever keeps those that others have already.
-    pub fn new(bounds: &[Bound], mut intern: impl FnMut(Vec<Arc<Role>>) -> Arc<RoleSet>) -> Index {
+    pub fn new(bounds: &[Arc<Bound>], mut intern: impl FnMut(Vec<Arc<Role>>) -> Arc<RoleSet>) -> Index {
         let mut found: HashMap<(bool, SmolStr), HashMap<SmolStr, Found>> = HashMap::new();
+        let mut index = Index { bytes: size_of::<Index>(), ..Index::default() };
         for bound in bounds {
-            for subject in &bound.binding.subjects {
+            index.bytes += size_of::<Bound>() + bound.name.len() + bound.namespace.len();
+            for (number, subject) in bound.binding.subjects.iter().enumerate() {
                 let Some((is_group, name)) = subject_key(subject, &bound.namespace) else { continue };
                 let places = found.entry((is_group, name)).or_default();
                 let found = places.entry(bound.namespace.clone()).or_default();
+                let grant = Grant { bound: bound.clone(), subject: number };
                 match &bound.role {
-                    Some(role) => found.roles.push((role.clone(), reason(bound, subject))),
-                    None => found.missing.push(missing(&bound.binding)),
+                    Some(role) => found.roles.push((role.clone(), grant)),
+                    None => found.missing.push(grant),
                 }
             }
         }
-        let mut index = Index { bytes: size_of::<Index>(), ..Index::default() };
+        let mut sets: HashMap<*const RoleSet, usize> = HashMap::new();
         for ((is_group, name), places) in found {
             let mut places: Vec<(SmolStr, Held)> = places
                 .into_iter()
@@ -131,9 +146,11 @@ impl Index {
             places.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
             places.shrink_to_fit();
             index.bytes += 64 + name.len() + places.iter().map(|(_, held)| held.bytes()).sum::<usize>();
+            sets.extend(places.iter().map(|(_, held)| (Arc::as_ptr(&held.set), held.set.bytes())));
             let map = if is_group { &mut index.groups } else { &mut index.users };
             map.insert(name, Places(places));
         }
+        index.bytes += sets.values().sum::<usize>();
         index
     }
 
@@ -148,25 +165,24 @@ impl Index {
         own.chain(by_group).flat_map(move |places| places.at(namespace))
     }
 
-    /// Why somebody may do something, if they may.
-    pub fn allows(&self, user: &UserInfo, verb: &str, target: &Target<'_>) -> Option<&SmolStr> {
+    /// By what somebody may do something, if they may.
+    pub fn allows(&self, user: &UserInfo, verb: &str, target: &Target<'_>) -> Option<&Grant> {
         self.held(user, target.namespace())
-            .find_map(|held| held.set.allows(verb, target).map(|role| &held.reasons[role]))
+            .find_map(|held| held.set.allows(verb, target).map(|role| &held.grants[role]))
     }
 
     /// What somebody would have in a namespace if it were there.
-    pub fn missing<'a>(
+    pub fn missing<'a>(&'a self, user: &'a UserInfo, namespace: &'a str) -> impl Iterator<Item = SmolStr> {
+        self.held(user, namespace).flat_map(|held| &held.missing).map(|grant| missing(&grant.bound.binding))
+    }
+
+    /// What somebody has in a namespace; a set may come more than once.
+    pub fn sets<'a>(
         &'a self,
         user: &'a UserInfo,
         namespace: &'a str,
-    ) -> impl Iterator<Item = &'a SmolStr> {
-        self.held(user, namespace).flat_map(|held| &held.missing)
-    }
-
-    /// The rules somebody has in a namespace.
-    pub fn rules<'a>(&'a self, user: &'a UserInfo, namespace: &'a str) -> impl Iterator<Item = &'a Rule> {
-        let sets = self.held(user, namespace).map(|held| &held.set);
-        sets.flat_map(|set| set.roles()).flat_map(|role| &role.rules)
+    ) -> impl Iterator<Item = &'a Arc<RoleSet>> {
+        self.held(user, namespace).map(|held| &held.set)
     }
 
     /// Whether a binding is about somebody, and not just about anybody.
@@ -176,6 +192,7 @@ impl Index {
         self.users.contains_key(&user.name) || user.groups.iter().any(by_group)
     }
 
+    /// What it takes with its sets, whoever else has them.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -193,18 +210,16 @@ impl Places {
 
 impl Held {
     fn new(found: Found, intern: &mut impl FnMut(Vec<Arc<Role>>) -> Arc<RoleSet>) -> Held {
-        let Found { mut roles, mut missing } = found;
+        let Found { mut roles, missing } = found;
         roles.sort_by_key(|(role, _)| role.digest);
         roles.dedup_by(|(one, _), (other, _)| one.digest == other.digest);
-        missing.dedup();
-        let (roles, reasons): (Vec<_>, Vec<_>) = roles.into_iter().unzip();
-        Held { set: intern(roles), reasons, missing }
+        let (roles, grants): (Vec<_>, Vec<_>) = roles.into_iter().unzip();
+        Held { set: intern(roles), grants, missing }
     }
 
     /// Without the set, which is shared.
     fn bytes(&self) -> usize {
-        let texts = self.reasons.iter().chain(&self.missing);
-        size_of::<Held>() + 32 + texts.map(|text| size_of::<SmolStr>() + 16 + text.len()).sum::<usize>()
+        size_of::<Held>() + 32 + (self.grants.len() + self.missing.len()) * size_of::<Grant>()
     }
 }
 
@@ -222,30 +237,39 @@ fn subject_key(subject: &Subject, namespace: &SmolStr) -> Option<(bool, SmolStr)
 }
 
 /// Why somebody may, in upstream's words.
-fn reason(bound: &Bound, subject: &Subject) -> SmolStr {
-    let Bound { namespace, name, binding, .. } = bound;
-    let subject = match subject {
-        Subject::User(name) => format!("User {name:?}"),
-        Subject::Group(name) => format!("Group {name:?}"),
-        Subject::Account { namespace: own, name } => {
-            let namespace = if own.is_empty() { namespace } else { own };
-            format!("ServiceAccount \"{name}/{namespace}\"")
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Bound { namespace, name, binding, .. } = &*self.bound;
+        match namespace.as_str() {
+            "" => write!(f, "RBAC: allowed by ClusterRoleBinding {:?}", clipped(name))?,
+            namespace => write!(f, "RBAC: allowed by RoleBinding \"{}/{namespace}\"", clipped(name))?,
         }
-    };
-    let by = match namespace.as_str() {
-        "" => format!("ClusterRoleBinding {name:?}"),
-        namespace => format!("RoleBinding \"{name}/{namespace}\""),
-    };
-    let (kind, role) = (binding.kind, &binding.role);
-    format_smolstr!("RBAC: allowed by {by} of {kind:?} {role:?} to {subject}")
+        write!(f, " of {:?} {:?} to ", binding.kind, clipped(&binding.role))?;
+        match &binding.subjects[self.subject] {
+            Subject::User(name) => write!(f, "User {:?}", clipped(name)),
+            Subject::Group(name) => write!(f, "Group {:?}", clipped(name)),
+            Subject::Account { namespace: own, name } => {
+                let namespace = if own.is_empty() { namespace } else { own };
+                write!(f, "ServiceAccount \"{}/{}\"", clipped(name), clipped(namespace))
+            }
+        }
+    }
 }
+
+/// The beginning of a text that may be of any length, for one that is to be read.
+pub(super) fn clipped(text: &str) -> &str {
+    let end = text.char_indices().nth(TEXT_LEN_MAX).map_or(text.len(), |(end, _)| end);
+    &text[..end]
+}
+
+const TEXT_LEN_MAX: usize = 253;
 
 fn missing(binding: &Binding) -> SmolStr {
     let kind = match binding.kind {
         RoleKind::Role => "role",
         RoleKind::ClusterRole => "clusterrole",
     };
-    format_smolstr!("{kind}.rbac.authorization.k8s.io {:?} not found", binding.role)
+    format_smolstr!("{kind}.rbac.authorization.k8s.io {:?} not found", clipped(&binding.role))
 }
 
 #[cfg(test)]
@@ -258,11 +282,9 @@ mod tests {
             let text = format!(r#"{{"verbs":["{verb}"],"apiGroups":[""],"resources":["pods"]}}"#);
             Some(Arc::new(Role::new(vec![rule(&text)])))
         };
-        let bound = |namespace: &str, name: &str, kind, role: Option<Arc<Role>>, subject: Subject| Bound {
-            namespace: namespace.into(),
-            name: name.into(),
-            binding: Arc::new(Binding { kind, role: "r".into(), subjects: vec![subject] }),
-            role,
+        let bound = |namespace: &str, name: &str, kind, role: Option<Arc<Role>>, subject: Subject| {
+            let binding = Arc::new(Binding { kind, role: "r".into(), subjects: vec![subject] });
+            Arc::new(Bound { namespace: namespace.into(), name: name.into(), binding, role })
         };
         let (role, cluster) = (RoleKind::Role, RoleKind::ClusterRole);
         let user = |name: &str| Subject::User(name.into());
@@ -296,7 +318,7 @@ mod tests {
             match index.allows(user, verb, &target) {
                 Some(reason) => reason.to_string(),
                 None => {
-                    let missing: Vec<&str> = index.missing(user, namespace).map(SmolStr::as_str).collect();
+                    let missing: Vec<SmolStr> = index.missing(user, namespace).collect();
                     format!("no: {}", missing.join(", "))
                 }
             }
@@ -360,12 +382,26 @@ mod tests {
     fn rules_are_those_of_everywhere_and_of_the_place() {
         let (index, ann) = (index(), UserInfo::authenticated("ann", []));
         let verbs = |namespace: &str| -> Vec<SmolStr> {
+            let roles = index.sets(&ann, namespace).flat_map(|set| set.roles());
             let mut verbs: Vec<_> =
-                index.rules(&ann, namespace).flat_map(|rule| rule.verbs.clone()).collect();
+                roles.flat_map(|role| &role.rules).flat_map(|rule| rule.verbs.clone()).collect();
             verbs.sort();
             verbs
         };
         assert_eq!(verbs(""), ["get", "get"]);
         assert_eq!(verbs("a"), ["get", "get", "list"]);
+    }
+
+    /// A name of any length, and any number of subjects, take what their text takes.
+    #[test]
+    fn long_names_are_not_repeated() {
+        let subjects = (0..1_000).map(|n| Subject::User(format_smolstr!("user-{n}"))).collect();
+        let binding = Binding { kind: RoleKind::ClusterRole, role: "r".repeat(1 << 20).into(), subjects };
+        let bound = Bound { namespace: "".into(), name: "b".into(), binding: Arc::new(binding), role: None };
+        let index = Index::new(&[Arc::new(bound)], |roles| Arc::new(RoleSet::new(roles)));
+        assert!(index.bytes() < 1_000 * 1_000, "{}", index.bytes());
+        let user = UserInfo::authenticated("user-7", []);
+        let missing: Vec<SmolStr> = index.missing(&user, "").collect();
+        assert!(missing.len() == 1 && missing[0].len() < 400, "{missing:?}");
     }
 }

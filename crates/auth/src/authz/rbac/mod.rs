@@ -9,6 +9,6 @@ mod index;
 mod rule;
 mod set;
 
-pub use index::{Binding, Bound, Index, RoleKind, Subject};
+pub use index::{Binding, Bound, Grant, Index, RoleKind, Subject};
 pub use rule::{Role, Rule};
-pub use set::RoleSet;
+pub use set::{Permission, RoleSet};

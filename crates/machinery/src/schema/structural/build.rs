@@ -34,7 +34,7 @@ impl<'a> Builder<'a> {
     pub(super) fn build_root(&mut self, source: Source<'_>, path: &FieldPath<'_>) -> Schema {
         let root = self.node(source, path, true);
         let mut arena = std::mem::take(&mut self.arena);
-        arena.index_defaults();
+        arena.index();
         arena.nodes.shrink_to_fit();
         arena.pattern_bytes = self.patterns.bytes();
         Schema { arena: arena.into(), root }

@@ -72,7 +72,7 @@ pub(super) fn build(lines: &Lines<'_>) -> Result<BuiltinTypes, TableError> {
     for (id, name) in &node_types {
         builder.arena.nodes[id.0 as usize].type_name = Some(name.clone());
     }
-    builder.arena.index_defaults();
+    builder.arena.index();
     Ok(BuiltinTypes { arena: Arc::new(builder.arena), resources, types, names, node_types, layout })
 }
 
