@@ -18,7 +18,8 @@ pub(super) const CASES: &[&str] = &["apply/rollout"];
 
 /// Those that have something to do here, as upstream names them.
 const CONTROLLERS: &str = "deployment-controller,replicaset-controller";
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Controllers that have just started see to everything that is there, also of other cases.
+const PATIENCE: Duration = Duration::from_secs(600);
 /// A server that uses less than this in a second has nothing left to do. An idle kube-apiserver with all around it uses half.
 const IDLE: Duration = Duration::from_millis(150);
 

@@ -4,11 +4,12 @@
 //! because people search for those.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustls::ClientConfig;
+use rustls::client::Resumption;
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -45,11 +46,49 @@ pub(crate) struct Dial<'a> {
 pub(crate) struct Dialer {
     egress: Egress,
     names: Names,
-    settings: Mutex<HashMap<Settings, Arc<ClientConfig>>>,
+    settings: Mutex<Kept>,
 }
 
-/// What settings depend on: the certificate of this side, and by what the server is known.
+/// What settings depend on, and nothing else: the certificate of this side, and by what the server is known.
 type Settings = (Vec<u8>, bool, Vec<u8>);
+
+/// Settings that were made. They hold nothing of any connection, so tenants with the same share them.
+#[derive(Default)]
+struct Kept {
+    made: HashMap<Settings, Made>,
+    clock: u64,
+}
+
+struct Made {
+    config: Arc<ClientConfig>,
+    /// Who needed them first, and when they were last used.
+    tenant: u64,
+    used: u64,
+}
+
+impl Kept {
+    fn get(&mut self, key: &Settings) -> Option<Arc<ClientConfig>> {
+        self.clock += 1;
+        let made = self.made.get_mut(key)?;
+        made.used = self.clock;
+        Some(made.config.clone())
+    }
+
+    /// Keeps one more. When there are too many, it is the tenant with the most that loses what it used longest ago.
+    fn put(&mut self, key: Settings, config: Arc<ClientConfig>, tenant: u64) {
+        self.clock += 1;
+        self.made.insert(key, Made { config, tenant, used: self.clock });
+        if self.made.len() <= SETTINGS_LEN_MAX {
+            return;
+        }
+        let mut counts: HashMap<u64, usize> = HashMap::new();
+        self.made.values().for_each(|made| *counts.entry(made.tenant).or_default() += 1);
+        let most = counts.into_iter().max_by_key(|(tenant, count)| (*count, *tenant));
+        let own = self.made.iter().filter(|(_, made)| most.is_some_and(|(tenant, _)| tenant == made.tenant));
+        let oldest = own.min_by_key(|(_, made)| made.used).map(|(key, _)| key.clone());
+        oldest.and_then(|oldest| self.made.remove(&oldest));
+    }
+}
 
 impl Dialer {
     pub(crate) fn new(egress: Egress) -> Dialer {
@@ -58,7 +97,7 @@ impl Dialer {
 
     pub(crate) async fn connect(&self, dial: Dial<'_>) -> Result<TlsStream<TcpStream>, String> {
         let Dial { host, to: (dial_host, dial_port), .. } = dial;
-        let settings = self.settings(dial.trust, dial.identity)?;
+        let settings = self.settings(dial.tenant, dial.trust, dial.identity)?;
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| format!("dial tcp: lookup {host}: no such host"))?;
         let addresses: Vec<SocketAddr> = match dial_host.parse::<IpAddr>() {
@@ -93,6 +132,7 @@ impl Dialer {
 
     fn settings(
         &self,
+        tenant: u64,
         trust: Trust<'_>,
         identity: Option<ClientIdentity<'_>>,
     ) -> Result<Arc<ClientConfig>, String> {
@@ -106,15 +146,13 @@ impl Dialer {
             return Ok(known.clone());
         }
         let made = tls::server_config(trust, identity);
-        let made = Arc::new(made.map_err(|error| format!("unable to load root certificates: {error}"))?);
-        if authorities.len() > KEPT_LEN_MAX {
-            return Ok(made);
+        let mut made = made.map_err(|error| format!("unable to load root certificates: {error}"))?;
+        // A session that one tenant's server began is not gone on with by another's, and each server proves who it is.
+        made.resumption = Resumption::disabled();
+        let made = Arc::new(made);
+        if authorities.len() <= KEPT_LEN_MAX {
+            self.settings.lock().put(key, made.clone(), tenant);
         }
-        let mut settings = self.settings.lock();
-        if settings.len() >= SETTINGS_LEN_MAX {
-            settings.clear();
-        }
-        settings.insert(key, made.clone());
         Ok(made)
     }
 }
@@ -138,6 +176,9 @@ impl Default for Names {
 
 impl Names {
     async fn look_up(&self, tenant: u64, host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
+        if is_local(host) {
+            return Ok(vec![(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]);
+        }
         let own = {
             let mut tenants = self.tenants.lock();
             if tenants.len() > LOOKUPS_MAX {
@@ -156,6 +197,14 @@ impl Names {
         });
         looking.await.map_err(std::io::Error::other)?
     }
+}
+
+/// Names of this machine to itself (RFC 6761): nobody else is asked about them. Whether it may be connected to is another
+/// question.
+fn is_local(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let last = host.rsplit('.').next().unwrap_or_default();
+    last.eq_ignore_ascii_case("localhost")
 }
 
 fn connect_problem(error: &std::io::Error) -> String {
@@ -193,5 +242,45 @@ fn tls_problem(error: &std::io::Error, host: &str) -> String {
         Some(other) => format!("tls: {other}"),
         None if error.kind() == std::io::ErrorKind::UnexpectedEof => "EOF".into(),
         None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_names() {
+        for (host, expected) in [
+            ("localhost", true),
+            ("api.localhost", true),
+            ("api.LOCALHOST.", true),
+            ("localhost.example", false),
+            ("notlocalhost", false),
+            ("", false),
+        ] {
+            assert_eq!(is_local(host), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn settings_are_shared_and_bounded() {
+        let dialer = Dialer::new(Egress::default());
+        let anybody = |tenant| dialer.settings(tenant, Trust::Anybody, None).unwrap();
+        let first = anybody(1);
+        assert!(Arc::ptr_eq(&first, &anybody(2)), "they are the same for everybody");
+        let key = |text: &str| (Vec::new(), false, text.as_bytes().to_vec());
+        let mut kept = dialer.settings.lock();
+        for tenant in 10..20 {
+            kept.put(key(&format!("of {tenant}")), first.clone(), tenant);
+        }
+        for count in 0..10 * SETTINGS_LEN_MAX {
+            kept.put(key(&format!("text {count}")), first.clone(), 3);
+            assert!(kept.made.len() <= SETTINGS_LEN_MAX);
+        }
+        let others = (10..20).filter(|tenant| kept.get(&key(&format!("of {tenant}"))).is_some()).count();
+        assert_eq!(others, 10, "nobody pushes out what others use");
+        let newest = format!("text {}", 10 * SETTINGS_LEN_MAX - 1);
+        assert!(kept.get(&key(&newest)).is_some() && kept.get(&key("text 0")).is_none());
     }
 }

@@ -29,7 +29,15 @@ impl FromStr for Network {
         let address: IpAddr = address.parse().map_err(|_| error())?;
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let prefix_len = len.unwrap_or(bits);
-        if prefix_len > bits { Err(error()) } else { Ok(Network { address, prefix_len }) }
+        if prefix_len > bits {
+            return Err(error());
+        }
+        // Addresses are looked at as what they are: an IPv4 network is one however it is written.
+        let plain = address.to_canonical();
+        match prefix_len.checked_sub(96).filter(|_| plain.is_ipv4() && address.is_ipv6()) {
+            Some(prefix_len) => Ok(Network { address: plain, prefix_len }),
+            None => Ok(Network { address, prefix_len }),
+        }
     }
 }
 
@@ -56,12 +64,12 @@ pub struct Egress {
 impl Egress {
     pub fn permits(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        let carried = match address {
-            IpAddr::V6(address) => carried(address).map(IpAddr::V4),
-            IpAddr::V4(_) => None,
-        };
         let is_denied = |address: IpAddr| self.denied.iter().any(|network| network.contains(address));
-        if is_denied(address) || carried.is_some_and(is_denied) {
+        let carries_denied = match address {
+            IpAddr::V6(address) => carried(address).any(|inner| is_denied(IpAddr::V4(inner))),
+            IpAddr::V4(_) => false,
+        };
+        if is_denied(address) || carries_denied {
             return false;
         }
         is_public(address) || self.allowed.iter().any(|network| network.contains(address))
@@ -92,21 +100,42 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     !special
 }
 
-/// The IPv4 address inside: what translators make of one, and tunnels.
-fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
+/// The IPv4 addresses that may be inside: what translators make of one, and tunnels. Where a translator's network leaves open how
+/// it puts them there, all ways count.
+fn carried(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
+    let bits = address.to_bits();
     let segments = address.segments();
-    let inner = match segments {
-        [0x64, 0xff9b, 0, 0, 0, 0, ..] => ((segments[6] as u32) << 16) | segments[7] as u32,
-        [0, 0, 0, 0, 0, 0, ..] => ((segments[6] as u32) << 16) | segments[7] as u32,
-        [0x2002, ..] => ((segments[1] as u32) << 16) | segments[2] as u32,
-        _ => return None,
+    // The 32 bits that begin after so many.
+    let after = |skipped: u32| Some(low(bits >> (96 - skipped)));
+    // The same around the eight bits 64 to 71, which stay free.
+    let around = |skipped: u32| {
+        let (before, behind) = (64 - skipped, skipped - 32);
+        let first = low(bits >> 64) & low((1_u128 << before) - 1);
+        Some((first << behind) | (low(bits << 72 >> 96) >> (32 - behind)))
     };
-    Some(Ipv4Addr::from_bits(inner))
+    let inner: [Option<u32>; 3] = match segments {
+        // Translators: the well-known network (RFC 6052), the local one (RFC 8215), and that of stateless ones (RFC 2765).
+        [0x64, 0xff9b, 0, 0, 0, 0, ..] => [after(96), None, None],
+        [0x64, 0xff9b, 1, ..] => [after(96), around(48), around(56)],
+        [0, 0, 0, 0, 0xffff, 0, ..] => [after(96), None, None],
+        [0, 0, 0, 0, 0, 0, ..] => [after(96), None, None],
+        // 6to4; Teredo, which has the client's turned around.
+        [0x2002, ..] => [after(16), None, None],
+        [0x2001, 0, ..] => [after(32), Some(!low(bits)), None],
+        // ISATAP.
+        [_, _, _, _, 0 | 0x200, 0x5efe, ..] => [after(96), None, None],
+        _ => [None; 3],
+    };
+    inner.into_iter().flatten().map(Ipv4Addr::from_bits)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
+fn low(bits: u128) -> u32 {
+    bits as u32
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
-    let inner = carried(address);
     let special = address.is_loopback()
         || address.is_unspecified()
         || address.is_multicast()
@@ -116,7 +145,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         || segments[..3] == [0x64, 0xff9b, 1]
         || segments[..2] == [0x2001, 0]
         || segments[..2] == [0x2001, 0xdb8];
-    !special && inner.is_none_or(is_public_v4)
+    !special && carried(address).all(is_public_v4)
 }
 
 #[cfg(test)]
@@ -147,6 +176,11 @@ mod tests {
             ("64:ff9b::7f00:1", false),
             ("64:ff9b::5db8:d822", true),
             ("2002:a00:1::", false),
+            ("::ffff:0:10.0.0.1", false),
+            ("::ffff:0:93.184.216.34", true),
+            ("2606:4700::5efe:10.0.0.1", false),
+            ("2606:4700::200:5efe:7f00:1", false),
+            ("2606:4700::5efe:93.184.216.34", true),
         ];
         for (address, expected) in rows {
             let address: IpAddr = address.parse().unwrap();
@@ -155,8 +189,8 @@ mod tests {
         let networks =
             |all: &[&str]| -> Vec<Network> { all.iter().map(|one| one.parse().unwrap()).collect() };
         let egress = Egress {
-            allowed: networks(&["10.1.0.0/16", "::1"]),
-            denied: networks(&["93.184.216.0/24", "10.1.9.0/24", "2606:4700::/32"]),
+            allowed: networks(&["10.1.0.0/16", "::1", "64:ff9b:1::/48", "2001::/32", "::ffff:10.3.0.0/112"]),
+            denied: networks(&["93.184.216.0/24", "10.1.9.0/24", "2606:4700::/32", "::ffff:10.3.9.0/120"]),
         };
         for (address, expected) in [
             ("93.184.216.34", false),
@@ -172,6 +206,21 @@ mod tests {
             ("::1", true),
             ("::ffff:10.1.0.1", true),
             ("127.0.0.1", false),
+            ("::ffff:0:93.184.216.34", false),
+            ("2606:4701::5efe:93.184.216.34", false),
+            // The local network of translators, in each of the ways it may be used: 10.1.9.1 inside, and 10.1.8.1.
+            ("64:ff9b:1::10.1.9.1", false),
+            ("64:ff9b:1::10.1.8.1", true),
+            ("64:ff9b:1:a01:9:100::", false),
+            ("64:ff9b:1:a01:8:100::", true),
+            ("64:ff9b:1:0a:1:901::", false),
+            ("64:ff9b:1:0a:1:801::", true),
+            // Teredo: a server at 93.184.216.34, or a client at 10.1.9.1.
+            ("2001:0:5db8:d822::", false),
+            ("2001:0:5db8:d922::f5fe:f6fe", false),
+            ("2001:0:5db8:d922::f5fe:f7fe", true),
+            ("10.3.1.1", true),
+            ("10.3.9.1", false),
         ] {
             assert_eq!(egress.permits(address.parse().unwrap()), expected, "{address}");
         }

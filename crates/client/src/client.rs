@@ -8,6 +8,7 @@ use polder_model::selector::LabelSelector;
 use polder_model::{GroupVersionResource, PlaneId, SmolStr, Status, Value};
 
 use crate::controller::Change;
+use crate::extension::ExtensionRequest;
 use crate::resource::ResourceFacts;
 
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, Status>>;
@@ -108,6 +109,9 @@ pub trait Client: Send + Sync + 'static {
     fn update<'a>(&'a self, at: &'a At, object: Value) -> Answer<'a, Value>;
     fn patch<'a>(&'a self, at: &'a At, patch: Patch) -> Answer<'a, Value>;
     fn delete<'a>(&'a self, at: &'a At, options: Delete) -> Answer<'a, ()>;
+    /// Asks an extension server of the plane, if one serves what is asked for: see
+    /// [`ExtensionCaller`](crate::extension::ExtensionCaller).
+    fn extension(&self, plane: PlaneId, request: ExtensionRequest) -> Answer<'_, Option<Value>>;
 
     /// The plane of a name, if it is there.
     fn plane(&self, name: &str) -> Option<PlaneId>;

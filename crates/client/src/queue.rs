@@ -1,5 +1,5 @@
 //! Work for many planes, done fairly: planes take turns, and within a plane its items do. In a queue with a
-//! [`Stage`] only planes on stage do, and who is on it changes.
+//! `Stage` only planes on stage do, and who is on it changes.
 //!
 //! An item is in the queue once, however often it is added. One plane is worked on by a few workers at a time, so
 //! whoever has much to do delays only itself, and one item by one worker. Nothing is lost: what is added while it is being worked on is done again, work

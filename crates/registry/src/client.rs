@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use polder_auth::UserInfo;
+use polder_client::extension::ExtensionRequest;
 use polder_client::large::Places;
 use polder_client::{
     Answer, At, Change, Changes, ChangesError, Client, Cursor, Delete, Patch, Query, ResourceFacts, Snapshot,
@@ -273,6 +274,13 @@ impl Client for LocalClient {
                 propagation: options.propagation,
             };
             self.registry.delete(&context, &target, &options).await.map(drop)
+        })
+    }
+
+    fn extension(&self, plane: PlaneId, request: ExtensionRequest) -> Answer<'_, Option<Value>> {
+        Box::pin(async move {
+            self.plane_of(plane)?;
+            self.registry.call_extension(plane, request).await
         })
     }
 

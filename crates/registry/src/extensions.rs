@@ -2,14 +2,16 @@
 //! kept until one of them is written.
 //!
 //! Planes without any share one empty list, and what is kept is bounded: planes not used for long are let go, and cost one
-//! look at their objects when they come back. Nothing here talks to a server; see `server::aggregator`.
+//! look at their objects when they come back. Nothing here talks to a server; see `server::aggregator`, which whoever starts
+//! the registry brings for controllers too.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use base64::Engine as _;
 use parking_lot::Mutex;
+use polder_client::extension::{ExtensionCaller, ExtensionRequest};
 use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value};
 use polder_store::{Filter, ListQuery, Plane, StoredObject};
 
@@ -118,6 +120,7 @@ pub(crate) struct ExtensionLists {
     epochs: [AtomicU64; EPOCHS],
     planes: Mutex<Known>,
     empty: Extensions,
+    caller: OnceLock<Arc<dyn ExtensionCaller>>,
 }
 
 #[derive(Default)]
@@ -133,6 +136,7 @@ impl Default for ExtensionLists {
             epochs: std::array::from_fn(|_| AtomicU64::new(0)),
             planes: Mutex::default(),
             empty: Arc::from([]),
+            caller: OnceLock::new(),
         }
     }
 }
@@ -261,6 +265,37 @@ impl Registry {
         };
         let local = self.catalog(plane).await?.has_group(group, Some(version));
         Ok((!local).then(|| found.clone()))
+    }
+
+    /// The extension services that serve something: what the plane serves itself is not extended.
+    pub async fn remote_extensions(&self, plane: &Arc<Plane>) -> Result<Vec<Arc<Extension>>, Status> {
+        let all = self.extensions(plane).await?;
+        if all.is_empty() {
+            return Ok(Vec::new());
+        }
+        let catalog = self.catalog(plane).await?;
+        let elsewhere = |one: &&Arc<Extension>| {
+            let local = one.group.is_empty() || crate::bootstrap::group_priority(&one.group).is_some();
+            !local && !catalog.has_group(&one.group, Some(&one.version))
+        };
+        Ok(all.iter().filter(elsewhere).cloned().collect())
+    }
+
+    /// Gives the registry a way to call extension servers. Without one, there are none for controllers. The first one counts.
+    pub fn set_extension_caller(&self, caller: Arc<dyn ExtensionCaller>) {
+        self.extensions.caller.set(caller).ok();
+    }
+
+    /// Asks an extension server in the name of a controller.
+    pub(crate) async fn call_extension(
+        &self,
+        plane: PlaneId,
+        request: ExtensionRequest,
+    ) -> Result<Option<Value>, Status> {
+        match self.extensions.caller.get() {
+            Some(caller) => caller.call(plane, request).await,
+            None => Ok(None),
+        }
     }
 
     /// A ready endpoint of an extension service, or why there is none.

@@ -285,7 +285,7 @@ impl Registry {
         let is_pods =
             |target: &Target| target.definition.group.is_empty() && target.definition.plural == "pods";
         definitions.sort_by_key(|definition| !(definition.group.is_empty() && definition.plural == "pods"));
-        let mut left = None;
+        let (mut left, mut pods_left) = (None, false);
         for definition in definitions {
             let (version, namespace) = (0, name.clone());
             let (none, subresource) = (SmolStr::default(), SmolStr::default());
@@ -298,9 +298,17 @@ impl Registry {
                     left.get_or_insert_with(Remains::default).add_all(std::mem::take(&mut *tally.lock()));
                     // What pods use must not vanish under them.
                     if is_pods(&target) {
+                        pods_left = true;
                         break;
                     }
                 }
+            }
+        }
+        if !pods_left {
+            let mut remote = Remains::default();
+            self.empty_remote(&context.plane, name, &mut remote).await?;
+            if !remote.is_empty() {
+                left.get_or_insert_with(Remains::default).add_all(remote);
             }
         }
         let Some((definition, version)) = catalog.find("", "v1", "namespaces") else {

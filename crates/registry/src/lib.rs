@@ -39,6 +39,7 @@ mod params;
 mod parsed;
 mod profile;
 mod remains;
+mod remote_contents;
 mod resources;
 mod reviews;
 mod roles;

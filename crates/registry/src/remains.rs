@@ -10,15 +10,38 @@ use crate::custom::set_condition;
 
 /// Rows a message has at most: finalizers have any names, and as many as somebody likes.
 const ROWS_MAX: usize = 100;
+/// And how long those are that somebody else worded.
+const ROW_LEN_MAX: usize = 256;
 
-/// Objects that wait for something, by resource and by finalizer.
+/// Objects that wait for something, by resource and by finalizer; and what could not be found out.
 #[derive(Debug, Default)]
 pub(crate) struct Remains {
     resources: BTreeMap<String, usize>,
     finalizers: BTreeMap<String, usize>,
+    /// Group versions whose server does not tell what it has.
+    undiscovered: Vec<String>,
+    /// Why something could not be deleted.
+    failures: Vec<String>,
 }
 
 impl Remains {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.resources.is_empty() && self.is_known()
+    }
+
+    /// Nothing is left that nobody knows of.
+    fn is_known(&self) -> bool {
+        self.undiscovered.is_empty() && self.failures.is_empty()
+    }
+
+    pub(crate) fn undiscovered(&mut self, group: &str, version: &str) {
+        note(&mut self.undiscovered, format!("{group}/{version}"));
+    }
+
+    pub(crate) fn failed(&mut self, why: String) {
+        note(&mut self.failures, why);
+    }
+
     pub(crate) fn add(&mut self, resource: &GroupResource, object: &Value) {
         count(&mut self.resources, format!("{}.{}", resource.resource, resource.group), 1);
         for finalizer in object.array_at(&["metadata", "finalizers"]).iter().filter_map(Value::as_str) {
@@ -29,6 +52,49 @@ impl Remains {
     pub(crate) fn add_all(&mut self, other: Remains) {
         other.resources.into_iter().for_each(|(name, len)| count(&mut self.resources, name, len));
         other.finalizers.into_iter().for_each(|(name, len)| count(&mut self.finalizers, name, len));
+        other.undiscovered.into_iter().for_each(|row| note(&mut self.undiscovered, row));
+        other.failures.into_iter().for_each(|row| note(&mut self.failures, row));
+    }
+
+    /// Reason and message of a condition that is not as it should be.
+    fn problem(&self, kind: &str) -> Option<(&'static str, String)> {
+        match kind {
+            "NamespaceDeletionDiscoveryFailure" if !self.undiscovered.is_empty() => {
+                let row = |name: &String| format!("{name}: stale GroupVersion discovery: {name}");
+                let rows: Vec<String> = self.undiscovered.iter().map(row).collect();
+                let message = format!(
+                    "Discovery failed for some groups, {} failing: unable to retrieve the complete list of server APIs: {}",
+                    rows.len(),
+                    rows.join(", ")
+                );
+                Some(("DiscoveryFailed", message))
+            }
+            "NamespaceDeletionContentFailure" if !self.failures.is_empty() => {
+                let mut rows = self.failures.clone();
+                rows.sort();
+                let (len, rows) = (rows.len(), rows.join(", "));
+                let message = format!("Failed to delete all resource types, {len} remaining: {rows}");
+                Some(("ContentDeletionFailed", message))
+            }
+            "NamespaceContentRemaining" => told(
+                &self.resources,
+                ("SomeResourcesRemain", "Some resources are remaining: "),
+                |name, len| format!("{name} has {len} resource instances"),
+            ),
+            "NamespaceFinalizersRemaining" => told(
+                &self.finalizers,
+                ("SomeFinalizersRemain", "Some content in the namespace has finalizers remaining: "),
+                |name, len| format!("{name} in {len} resource instances"),
+            ),
+            _ => None,
+        }
+    }
+}
+
+fn note(rows: &mut Vec<String>, row: String) {
+    let row: String = row.chars().take(ROW_LEN_MAX).collect();
+    if rows.len() < ROWS_MAX && !rows.contains(&row) {
+        rows.push(row);
     }
 }
 
@@ -45,7 +111,7 @@ pub(crate) fn report(namespace: &mut Value, remains: &Remains, now: &str) {
     let stays = !namespace.array_at(&["metadata", "finalizers"]).is_empty()
         || namespace.array_at(&["spec", "finalizers"]).len() > 1
         || !namespace.array_at(&["status", "conditions"]).is_empty();
-    if remains.resources.is_empty() && !stays {
+    if remains.is_empty() && !stays {
         return;
     }
     let fine = [
@@ -68,20 +134,7 @@ pub(crate) fn report(namespace: &mut Value, remains: &Remains, now: &str) {
         ),
     ];
     for (kind, reason, message) in fine {
-        let problem = match kind {
-            "NamespaceContentRemaining" => told(
-                &remains.resources,
-                ("SomeResourcesRemain", "Some resources are remaining: "),
-                |name, len| format!("{name} has {len} resource instances"),
-            ),
-            "NamespaceFinalizersRemaining" => told(
-                &remains.finalizers,
-                ("SomeFinalizersRemain", "Some content in the namespace has finalizers remaining: "),
-                |name, len| format!("{name} in {len} resource instances"),
-            ),
-            _ => None,
-        };
-        match problem {
+        match remains.problem(kind) {
             Some((reason, message)) => set_condition(namespace, kind, "True", reason, &message, now),
             None => set_condition(namespace, kind, "False", reason, message, now),
         }
@@ -152,6 +205,39 @@ mod tests {
         );
         let first = &namespace.array_at(&["status", "conditions"])[0];
         assert_eq!(first.str_at(&["lastTransitionTime"]), Some("2"));
+    }
+
+    #[test]
+    fn a_status_tells_what_is_not_known() {
+        let mut namespace = json!({"metadata": {"name": "t"}, "spec": {"finalizers": ["kubernetes"]}});
+        let mut remains = Remains::default();
+        remains.undiscovered("wardle.example.com", "v1");
+        remains.failed("b".into());
+        remains.failed("a".into());
+        remains.failed("a".into());
+        let mut all = Remains::default();
+        all.add_all(remains);
+        assert!(!all.is_empty());
+        report(&mut namespace, &all, "1");
+        let told: Vec<_> = namespace
+            .array_at(&["status", "conditions"])
+            .iter()
+            .map(|one| {
+                let [kind, status, message] =
+                    ["type", "status", "message"].map(|key| one.str_at(&[key]).unwrap_or_default());
+                format!("{kind} {status}: {message}")
+            })
+            .collect();
+        assert_eq!(
+            told[0],
+            "NamespaceDeletionDiscoveryFailure True: Discovery failed for some groups, 1 failing: unable to retrieve the \
+             complete list of server APIs: wardle.example.com/v1: stale GroupVersion discovery: wardle.example.com/v1"
+        );
+        assert_eq!(
+            told[2],
+            "NamespaceDeletionContentFailure True: Failed to delete all resource types, 2 remaining: a, b"
+        );
+        assert!(told[3].starts_with("NamespaceContentRemaining False"), "{}", told[3]);
     }
 
     #[test]

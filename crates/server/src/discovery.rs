@@ -42,14 +42,13 @@ pub(crate) fn aggregated(catalog: &Catalog, core: bool, if_none_match: Option<&s
     send(document, if_none_match, AnswerBody::shared)
 }
 
-/// `/apis` in the aggregated form, where other servers serve some of it; and how long it is.
+/// `/apis` in the aggregated form, where other servers serve some of it.
 pub(crate) fn aggregated_with(
     catalog: &Catalog,
     remote: &[RemoteVersion],
     if_none_match: Option<&str>,
-) -> (Answer, usize) {
-    let document = Document::new(&aggregate(catalog, false, remote));
-    (send(&document, if_none_match, AnswerBody::whole), document.json.len())
+) -> Answer {
+    send(&Document::new(&aggregate(catalog, false, remote)), if_none_match, AnswerBody::whole)
 }
 
 impl Document {

@@ -39,6 +39,8 @@ const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const APPLY: &str = "application/apply-patch+yaml";
 
+/// What discovery of a plane takes while it is written, without what other servers say.
+const DISCOVERY_BYTES: usize = 1 << 20;
 /// A selector of this length is nothing remarkable.
 const SELECTORS_LEN_FREE: usize = 1024;
 /// A long selector weighs so many times its text.
@@ -132,9 +134,10 @@ impl Call {
             if remote.is_empty() {
                 return Ok(discovery::aggregated(&catalog, core, tag));
             }
-            let (answer, bytes) = discovery::aggregated_with(&catalog, &remote, tag);
-            let room = self.room_now(bytes)?;
-            return Ok(roomy(answer, room));
+            // What others say is copied, and written.
+            let told: usize = remote.iter().map(|version| version.bytes).sum();
+            let room = self.room(2 * told + DISCOVERY_BYTES).await?;
+            return Ok(roomy(discovery::aggregated_with(&catalog, &remote, tag), room));
         }
         let document = if core {
             discovery::core_versions(self.header(header::HOST).unwrap_or_default())
@@ -190,7 +193,11 @@ impl Call {
             "/metrics/slis" => Ok(answer::text(StatusCode::OK, crate::health::indicators(&self.state))),
             "/openapi/v2" => {
                 let catalog = registry.catalog(&self.context.plane).await?;
-                Ok(openapi::v2(&catalog, &self.headers))
+                let remote = match &self.state.aggregator {
+                    Some(aggregator) => Box::pin(aggregator.swagger(&self.context.plane)).await?,
+                    None => Vec::new(),
+                };
+                Ok(openapi::v2(&catalog, remote, &self.headers))
             }
             "/openapi/v3" => {
                 let catalog = registry.catalog(&self.context.plane).await?;

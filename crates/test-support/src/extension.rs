@@ -2,7 +2,7 @@
 //! as the test says, well or badly.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -41,7 +41,11 @@ impl Asked {
 /// Writes a whole HTTP answer, or a part of one. The connection ends when it fails.
 pub type Handler = Arc<dyn Fn(&Asked, &mut dyn Write) -> std::io::Result<()> + Send + Sync>;
 
-/// A running server. Its threads end with the process.
+/// What endpoints call this machine. They may have no loopback address, but a name that leads to one; whether a server
+/// connects to it is up to its configuration.
+pub const LOCAL_NAME: &str = "api.localhost";
+
+/// A running server, on loopback. Its threads end with the process.
 pub struct ExtensionServer {
     pub address: SocketAddr,
     /// For `spec.caBundle`.
@@ -65,7 +69,7 @@ impl ExtensionServer {
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)?;
         let config = Arc::new(config);
-        let listener = TcpListener::bind((own_address()?, 0))?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -78,7 +82,7 @@ impl ExtensionServer {
 
     /// The objects that lead a plane to it, with the paths they are posted to: a service, where it is, an `APIService`.
     pub fn objects(&self, namespace: &str, name: &str, group: &str, version: &str) -> [(String, Value); 3] {
-        let (address, port) = (self.address.ip().to_string(), self.address.port());
+        let port = self.address.port();
         [
             (
                 format!("/api/v1/namespaces/{namespace}/services"),
@@ -88,8 +92,8 @@ impl ExtensionServer {
                 format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"),
                 json!({
                     "metadata": {"name": format!("{name}-1"), "labels": {"kubernetes.io/service-name": name}},
-                    "addressType": "IPv4", "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
-                    "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+                    "addressType": "FQDN", "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+                    "endpoints": [{"addresses": [LOCAL_NAME], "conditions": {"ready": true}}],
                 }),
             ),
             (
@@ -104,14 +108,6 @@ impl ExtensionServer {
             ),
         ]
     }
-}
-
-/// An address of this machine that an endpoint may have: the loopback ones are refused, as upstream refuses them. Nothing is
-/// sent to find it out.
-pub fn own_address() -> std::io::Result<IpAddr> {
-    let socket = UdpSocket::bind("0.0.0.0:0")?;
-    socket.connect("198.51.100.1:9")?;
-    Ok(socket.local_addr()?.ip())
 }
 
 /// A certificate for a host that signs itself, and its key, both in PEM.

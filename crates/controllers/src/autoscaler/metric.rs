@@ -119,10 +119,21 @@ impl Asking<'_> {
         let result = match kind {
             "Resource" => self.of_resource(source, &name, "", field).await,
             "ContainerResource" => self.of_resource(source, &name, &text(&["container"]), field).await,
-            "External" => self.external(source, &metric).await,
-            _ => Err(metrics::custom(&metric)),
+            "Pods" => self.of_pods(source, &metric).await,
+            "Object" => self.object(source, &metric).await,
+            _ => self.external(source, &metric).await,
         };
         result.map_err(|message| {
+            let has = |field| quantity(source, field).is_some();
+            // Only the whole says it twice.
+            let again = match kind {
+                "Object" if has("averageValue") && !has("value") => {
+                    format!("failed to get {metric} object metric: ")
+                }
+                "External" if has("averageValue") => format!("failed to get {metric} external metric: "),
+                "External" if has("value") => format!("failed to get external metric {metric}: "),
+                _ => String::new(),
+            };
             let what = match kind {
                 "Resource" => format!("{name} resource metric"),
                 "ContainerResource" => format!("{} container metric", text(&["container"])),
@@ -130,7 +141,7 @@ impl Asking<'_> {
                 "Object" => "object metric".into(),
                 _ => format!("{metric} external metric"),
             };
-            let whole = format!("failed to get {what} value: {message}");
+            let whole = format!("failed to get {what} value: {again}{message}");
             Failure { reason, message, whole }
         })
     }
@@ -180,28 +191,72 @@ impl Asking<'_> {
         Ok(Answer { proposal, name, status })
     }
 
+    async fn of_pods(&self, source: &Value, metric: &str) -> Result<Answer, String> {
+        let selector = source.at(&["metric", "selector"]).filter(|selector| !selector.is_null());
+        let target = quantity(source, "averageValue").unwrap_or(1);
+        let fetch = metrics::custom_of_pods(self.plane, self.namespace, self.selector, metric, selector);
+        let (samples, target) = (fetch.await?, Target::Average(target));
+        let proposal = by_pods(samples, self.pods, self.current, &target, "", self.tolerance, self.now)?;
+        let status = json!({"type": "Pods", "pods": {
+            "metric": (identifier(source)), "current": {"averageValue": (shown(proposal.usage))},
+        }});
+        Ok(Answer { proposal, name: format!("pods metric {metric}"), status })
+    }
+
+    async fn object(&self, source: &Value, metric: &str) -> Result<Answer, String> {
+        let selector = source.at(&["metric", "selector"]).filter(|selector| !selector.is_null());
+        let empty = Value::Null;
+        let object = source.get("describedObject").unwrap_or(&empty);
+        let fetch = metrics::custom_of_object(self.plane, self.namespace, object, metric, selector);
+        let kind = source.str_at(&["target", "type"]);
+        let (proposal, field, name) = if let Some(target) =
+            quantity(source, "value").filter(|_| kind == Some("Value"))
+        {
+            let usage = fetch.await?;
+            let proposal = by_value(usage, target, self.pods, self.current, self.tolerance)?;
+            let described = object.str_at(&["kind"]).unwrap_or_default();
+            (proposal, "value", format!("{described} metric {metric}"))
+        } else if let Some(target) = quantity(source, "averageValue").filter(|_| kind == Some("AverageValue"))
+        {
+            let proposal = by_average(fetch.await?, target, self.existing, self.tolerance);
+            let name = format!("external metric {metric}({})", metrics::described(selector));
+            (proposal, "averageValue", name)
+        } else {
+            return Err(
+                "invalid object metric source: neither a value target nor an average value target was set"
+                    .into(),
+            );
+        };
+        let mut told = json!({
+            "describedObject": (object.clone()), "metric": (identifier(source)), "current": {},
+        });
+        told.set_at(&["current", field], shown(proposal.usage));
+        Ok(Answer { proposal, name, status: json!({"type": "Object", "object": told}) })
+    }
+
     async fn external(&self, source: &Value, metric: &str) -> Result<Answer, String> {
         let selector = source.at(&["metric", "selector"]).filter(|selector| !selector.is_null());
         let fetch = metrics::external(self.plane, self.namespace, metric, selector);
         let (proposal, field) = if let Some(target) = quantity(source, "averageValue") {
-            let usage =
-                fetch.await.map_err(|why| format!("failed to get {metric} external metric: {why}"))?;
-            (by_average(usage, target, self.existing, self.tolerance), "averageValue")
+            (by_average(fetch.await?, target, self.existing, self.tolerance), "averageValue")
         } else if let Some(target) = quantity(source, "value") {
-            let failed = |why| format!("failed to get external metric {metric}: {why}");
-            let usage = fetch.await.map_err(failed)?;
-            (by_value(usage, target, self.pods, self.current, self.tolerance).map_err(failed)?, "value")
+            (by_value(fetch.await?, target, self.pods, self.current, self.tolerance)?, "value")
         } else {
             return Err(
                 "invalid external metric source: neither a value target nor an average value target was set"
                     .into(),
             );
         };
-        let mut told = json!({"metric": (source.get("metric").cloned().unwrap_or_default()), "current": {}});
+        let mut told = json!({"metric": (identifier(source)), "current": {}});
         told.set_at(&["current", field], shown(proposal.usage));
         let name = format!("external metric {metric}({})", metrics::described(selector));
         Ok(Answer { proposal, name, status: json!({"type": "External", "external": told}) })
     }
+}
+
+/// Which metric it is.
+fn identifier(source: &Value) -> Value {
+    source.get("metric").cloned().unwrap_or_default()
 }
 
 /// A target in thousandths. Nothing can be compared with zero.

@@ -1,4 +1,5 @@
-//! Where numbers come from: the metrics APIs, if the plane serves them.
+//! Where numbers come from: the metrics APIs, if an extension server of the plane, or the plane itself, serves them. What
+//! their answers mean is in `samples`.
 //!
 //! A plane without `metrics.k8s.io` takes what pods use from their own annotations: there are no real pods then that anybody
 //! could measure, and people want to see autoscalers work on simulated nodes.
@@ -6,18 +7,24 @@
 use std::sync::Arc;
 
 use polder_client::InPlane;
-use polder_model::quantity::Quantity;
+use polder_client::extension::{ExtensionRequest, ExtensionVerb};
 use polder_model::selector::LabelSelector;
-use polder_model::{GroupVersionResource, SmolStr, Status, Value, format_smolstr};
+use polder_model::{GroupResource, GroupVersionResource, Status, Value};
 
-use super::replicas::{Sample, Samples};
-use crate::{meta, timestamp};
+use super::replicas::Samples;
+use super::samples::{items, of_containers, of_object, quantity, simulated};
 
-/// What a pod says it uses, by resource: `polder.dev/simulated-cpu: 250m`.
-const SIMULATED: &str = "polder.dev/simulated-";
+/// In whose name extension servers are asked.
+const ACCOUNT: &str = "horizontal-pod-autoscaler";
 const POD_METRICS: (&str, &str, &str) = ("metrics.k8s.io", "v1beta1", "pods");
 const EXTERNAL: (&str, &str) = ("external.metrics.k8s.io", "v1beta1");
+/// The version that says most first.
+const CUSTOM: (&str, [&str; 2]) = ("custom.metrics.k8s.io", ["v1beta2", "v1beta1"]);
 const NOT_SERVED: &str = "the server could not find the requested resource";
+
+fn request(group: &str, version: &str) -> ExtensionRequest {
+    ExtensionRequest::new(ACCOUNT, ExtensionVerb::Get, group, version)
+}
 
 /// What pods use of a resource: all containers of each, or one.
 pub(super) async fn of_pods(
@@ -33,7 +40,24 @@ pub(super) async fn of_pods(
             "unable to get metrics for resource {resource}: unable to fetch metrics from resource metrics API: {why}"
         )
     };
+    let none = || {
+        format!(
+            "unable to get metrics for resource {resource}: no metrics returned from resource metrics API"
+        )
+    };
     let (group, version, plural) = POD_METRICS;
+    let request = request(group, version)
+        .under(&["namespaces", namespace, plural])
+        .with("labelSelector", &selector.to_string())
+        .about(format!("{plural}.{group}"));
+    let told = plane.client.extension(plane.plane, request).await;
+    if let Some(list) = told.map_err(|status| failed(status.message))? {
+        let metrics = items(&list);
+        if metrics.is_empty() {
+            return Err(none());
+        }
+        return Ok(metrics.iter().filter_map(|metric| of_containers(metric, resource, container)).collect());
+    }
     let at = GroupVersionResource { group: group.into(), version: version.into(), resource: plural.into() };
     let metrics = match plane.list_selected(&at, namespace, selector.clone()).await {
         Ok(metrics) => metrics,
@@ -44,38 +68,12 @@ pub(super) async fn of_pods(
                 false => Ok(simulated),
             };
         }
-        Err(status) => return Err(failed(status.message.to_string())),
+        Err(status) => return Err(failed(status.message)),
     };
     if metrics.is_empty() {
-        return Err(format!(
-            "unable to get metrics for resource {resource}: no metrics returned from resource metrics API"
-        ));
+        return Err(none());
     }
-    Ok(metrics.iter().filter_map(|metric| sample(metric, resource, container)).collect())
-}
-
-/// What one pod uses, as its metrics tell; nothing if they do not.
-fn sample(metric: &Value, resource: &str, container: &str) -> Option<(SmolStr, Sample)> {
-    let containers = metric.array_at(&["containers"]).iter();
-    let mut containers =
-        containers.filter(|one| container.is_empty() || one.str_at(&["name"]) == Some(container)).peekable();
-    containers.peek()?;
-    let mut value = 0_i64;
-    for one in containers {
-        value = value.saturating_add(quantity(one.at(&["usage", resource])?)?);
-    }
-    let at = metric.str_at(&["timestamp"]).and_then(timestamp::seconds).unwrap_or_default();
-    let window = metric.str_at(&["window"]).and_then(seconds).unwrap_or(60);
-    Some((meta::name(metric).into(), Sample { value, at, window }))
-}
-
-fn simulated(pods: &[Arc<Value>], resource: &str, now: i64) -> Samples {
-    let annotation = format_smolstr!("{SIMULATED}{resource}");
-    let said = pods.iter().filter_map(|pod| {
-        let value = quantity(pod.at(&["metadata", "annotations", &annotation])?)?;
-        Some((meta::name(pod).into(), Sample { value, at: now, window: 0 }))
-    });
-    said.collect()
+    Ok(metrics.iter().filter_map(|metric| of_containers(metric, resource, container)).collect())
 }
 
 /// The sum of all values of an external metric.
@@ -89,27 +87,143 @@ pub(super) async fn external(
         let selector = described(selector);
         format!("unable to get external metric {namespace}/{metric}/{selector}: {why}")
     };
-    let fetch = |status: Status| {
-        let why = if status.code == 404 { NOT_SERVED.into() } else { status.message.to_string() };
-        failed(format!("unable to fetch metrics from external metrics API: {why}"))
-    };
-    let labels = match selector.filter(|selector| !selector.is_null()) {
-        Some(selector) => LabelSelector::from_value(selector).map_err(|error| error.to_string())?,
-        None => LabelSelector::everything(),
-    };
+    let fetch = |why: String| failed(format!("unable to fetch metrics from external metrics API: {why}"));
+    let labels = labels(selector)?;
     let (group, version) = EXTERNAL;
-    let at = GroupVersionResource { group: group.into(), version: version.into(), resource: metric.into() };
-    let values = plane.list_selected(&at, namespace, labels).await.map_err(fetch)?;
-    if values.is_empty() {
+    let about = format!("{metric}.{group}");
+    let request = request(group, version)
+        .under(&["namespaces", namespace, metric])
+        .with("labelSelector", &labels.to_string())
+        .about(about.as_str());
+    let told = plane.client.extension(plane.plane, request).await;
+    let numbers: Vec<Option<i64>> = match told.map_err(|status| fetch(status.message))? {
+        Some(list) => items(&list).iter().map(|value| quantity(value.get("value")?)).collect(),
+        None => {
+            let resource = GroupVersionResource {
+                group: group.into(),
+                version: version.into(),
+                resource: metric.into(),
+            };
+            let values = plane.list_selected(&resource, namespace, labels).await;
+            let values = values.map_err(|status: Status| match status.code {
+                404 => fetch(format!("{NOT_SERVED} (get {about})")),
+                _ => fetch(status.message),
+            })?;
+            values.iter().map(|value| quantity(value.get("value")?)).collect()
+        }
+    };
+    if numbers.is_empty() {
         return Err(failed("no metrics returned from external metrics API".into()));
     }
-    let numbers = values.iter().filter_map(|value| quantity(value.get("value")?));
-    Ok(numbers.fold(0_i64, i64::saturating_add))
+    Ok(numbers.into_iter().flatten().fold(0_i64, i64::saturating_add))
 }
 
-/// Custom metrics are parts of objects that have no fixed name, which nobody serves here.
-pub(super) fn custom(metric: &str) -> String {
-    format!("unable to get metric {metric}: unable to fetch metrics from custom metrics API: {NOT_SERVED}")
+/// What a custom metric says about pods.
+pub(super) async fn custom_of_pods(
+    plane: &InPlane,
+    namespace: &str,
+    selector: &LabelSelector,
+    metric: &str,
+    metric_selector: Option<&Value>,
+) -> Result<Samples, String> {
+    let failed = |why: String| format!("unable to get metric {metric}: {why}");
+    let labels = labels(metric_selector)?;
+    let ask = |request: ExtensionRequest| {
+        request
+            .under(&["namespaces", namespace, "pods", "*", metric])
+            .with("labelSelector", &selector.to_string())
+            .with("metricLabelSelector", &labels.to_string())
+    };
+    let list = custom(plane, "pods", "*", &ask).await.map_err(failed)?;
+    let samples: Samples = items(&list).iter().filter_map(of_object).collect();
+    if samples.is_empty() {
+        return Err(failed("no metrics returned from custom metrics API".into()));
+    }
+    Ok(samples)
+}
+
+/// What a custom metric says about one object.
+pub(super) async fn custom_of_object(
+    plane: &InPlane,
+    namespace: &str,
+    object: &Value,
+    metric: &str,
+    metric_selector: Option<&Value>,
+) -> Result<i64, String> {
+    let text = |field: &str| object.str_at(&[field]).unwrap_or_default();
+    let (kind, name) = (text("kind"), text("name"));
+    // The words in this order: upstream's.
+    let failed = |why: String| format!("unable to get metric {metric}: {kind} on {namespace} {name}/{why}");
+    let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+    let labels = labels(metric_selector)?;
+    let list = if (group, kind) == ("", "Namespace") {
+        // Its own one, whatever the name says: nobody looks out of a namespace.
+        let ask = |request: ExtensionRequest| {
+            request
+                .under(&["namespaces", namespace, "metrics", metric])
+                .with("metricLabelSelector", &labels.to_string())
+        };
+        custom(plane, "metrics", metric, &ask).await
+    } else {
+        let resource = resource_of(plane, group, kind).await.map_err(failed)?;
+        let ask = |request: ExtensionRequest| {
+            request
+                .under(&["namespaces", namespace, &resource, name, metric])
+                .with("metricLabelSelector", &labels.to_string())
+        };
+        custom(plane, &resource, name, &ask).await
+    };
+    let list = list.map_err(failed)?;
+    let fetch = |why: String| failed(format!("unable to fetch metrics from custom metrics API: {why}"));
+    match items(&list) {
+        [one] => one
+            .get("value")
+            .and_then(quantity)
+            .ok_or_else(|| fetch("the custom metrics API server returned no number".into())),
+        many => Err(fetch(format!(
+            "the custom metrics API server returned {} results when we asked for exactly one",
+            many.len()
+        ))),
+    }
+}
+
+/// Asks the first version of the custom metrics API that is there.
+async fn custom(
+    plane: &InPlane,
+    resource: &str,
+    name: &str,
+    ask: &(dyn Fn(ExtensionRequest) -> ExtensionRequest + Sync),
+) -> Result<Value, String> {
+    let failed = |why: String| format!("unable to fetch metrics from custom metrics API: {why}");
+    let (group, versions) = CUSTOM;
+    for version in versions {
+        let request = ask(request(group, version)).about(format!("{resource}.{group} {name}"));
+        let told = plane.client.extension(plane.plane, request).await;
+        if let Some(list) = told.map_err(|status| failed(status.message))? {
+            return Ok(list);
+        }
+    }
+    Err(failed(format!("no custom metrics API ({group}) registered")))
+}
+
+/// How a kind is named in paths of the custom metrics API: with its group, if that has a name.
+async fn resource_of(plane: &InPlane, group: &str, kind: &str) -> Result<String, String> {
+    let fetch = |why: String| format!("unable to fetch metrics from custom metrics API: {why}");
+    let served = plane.client.resources(plane.plane).await.map_err(|status| fetch(status.message))?;
+    let found = served.into_iter().find(|facts| facts.name.group == group && facts.kind == kind);
+    let found: GroupResource = found.map(|facts| facts.name.group_resource()).ok_or_else(|| {
+        let shown = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let place = format!("no matches for kind {kind:?} in group {group:?}");
+        fetch(format!("unable to map kind {shown} to resource: {place}"))
+    })?;
+    Ok(found.to_string())
+}
+
+fn labels(selector: Option<&Value>) -> Result<LabelSelector, String> {
+    match selector.filter(|selector| !selector.is_null()) {
+        Some(selector) => LabelSelector::from_value(selector).map_err(|error| error.to_string()),
+        None => Ok(LabelSelector::everything()),
+    }
 }
 
 /// A selector as messages have it.
@@ -123,77 +237,4 @@ pub(super) fn described(selector: Option<&Value>) -> String {
     format!(
         "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{}},}}"
     )
-}
-
-fn quantity(value: &Value) -> Option<i64> {
-    Quantity::from_value(value).ok().map(|quantity| quantity.as_milli())
-}
-
-/// Seconds of a duration such as `1m30s`; parts of a second are left out.
-fn seconds(text: &str) -> Option<i64> {
-    let (mut total, mut digits) = (0.0_f64, String::new());
-    let mut chars = text.chars().peekable();
-    while let Some(char) = chars.next() {
-        match char {
-            '0'..='9' | '.' => digits.push(char),
-            _ => {
-                let number: f64 = std::mem::take(&mut digits).parse().ok()?;
-                let unit = match (char, chars.peek()) {
-                    ('m', Some('s')) => {
-                        chars.next();
-                        0.001
-                    }
-                    ('h', _) => 3600.0,
-                    ('m', _) => 60.0,
-                    ('s', _) => 1.0,
-                    _ => return None,
-                };
-                total += number * unit;
-            }
-        }
-    }
-    #[expect(clippy::cast_possible_truncation, reason = "it is clamped")]
-    let whole = total.clamp(0.0, 86_400.0) as i64;
-    digits.is_empty().then_some(whole)
-}
-
-#[cfg(test)]
-mod tests {
-    use polder_model::json;
-
-    use super::*;
-
-    #[test]
-    fn samples_are_read() {
-        let metric = json!({
-            "metadata": {"name": "p"}, "timestamp": "1970-01-01T00:01:00Z", "window": "30s",
-            "containers": [
-                {"name": "a", "usage": {"cpu": "250m", "memory": "1Ki"}},
-                {"name": "b", "usage": {"cpu": "1"}},
-            ],
-        });
-        let value =
-            |resource, container| sample(&metric, resource, container).map(|(_, sample)| sample.value);
-        assert_eq!(value("cpu", ""), Some(1250));
-        assert_eq!(value("cpu", "a"), Some(250));
-        assert_eq!(value("memory", ""), None, "one container does not tell");
-        assert_eq!(value("memory", "a"), Some(1_024_000));
-        assert_eq!(value("cpu", "c"), None);
-        let (name, found) = sample(&metric, "cpu", "").unwrap();
-        assert_eq!((name.as_str(), found.at, found.window), ("p", 60, 30));
-    }
-
-    #[test]
-    fn durations_are_read() {
-        for (text, expected) in [
-            ("30s", Some(30)),
-            ("1m0s", Some(60)),
-            ("1h1m1.5s", Some(3661)),
-            ("20ms", Some(0)),
-            ("x", None),
-            ("5", None),
-        ] {
-            assert_eq!(seconds(text), expected, "{text}");
-        }
-    }
 }

@@ -7,6 +7,7 @@ mod behavior;
 mod metric;
 mod metrics;
 mod replicas;
+mod samples;
 mod target;
 
 use std::collections::HashMap;

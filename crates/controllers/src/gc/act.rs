@@ -1,6 +1,6 @@
 //! The I/O of the garbage collector: looks at objects and their owners, and does what the plan says.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use polder_model::{GroupResource, GroupVersionResource, SmolStr, Status, Value, 
 
 use super::index::{ObjectRef, owners};
 use super::plan::{self, Action, FOREGROUND, ORPHAN, Owner, finalizers_without};
-use super::{GarbageCollector, Task, Tended};
+use super::{GarbageCollector, Task, Tended, remote};
 use crate::meta::{has_finalizer, is_deleting};
 
 /// Objects looked at in one turn, and at a time.
@@ -22,18 +22,21 @@ const PAGE_LEN: usize = 500;
 const SIGNS: &[&str] = &["\"ownerReferences\"", "\"foregroundDeletion\"", "\"orphan\""];
 
 /// One turn in one plane: what it serves, and what has been found out about owners.
-struct Turn<'a> {
-    plane: &'a InPlane,
+pub(super) struct Turn<'a> {
+    pub(super) plane: &'a InPlane,
     tended: &'a Tended,
     resources: Vec<ResourceFacts>,
     owners: Mutex<HashMap<SmolStr, Owner>>,
+    /// Those of them that extension servers keep.
+    pub(super) elsewhere: Mutex<HashSet<SmolStr>>,
 }
 
 impl GarbageCollector {
     pub(super) async fn act(&self, plane: &InPlane, task: Task) -> Result<Next, Status> {
         let resources = plane.client.resources(plane.plane).await?;
         let tended = self.tend(plane.plane);
-        let turn = Turn { plane, tended: &tended, resources, owners: Mutex::default() };
+        let (owners, elsewhere) = (Mutex::default(), Mutex::default());
+        let turn = Turn { plane, tended: &tended, resources, owners, elsewhere };
         match task {
             Task::Object(object) => turn.look_at(&object).await,
             Task::Owner { group, kind, namespace, name } => {
@@ -58,8 +61,8 @@ impl GarbageCollector {
                     let outcome = turn.look_at_all(some, Some(&uid)).await;
                     looked += some.len();
                     match outcome {
-                        Ok(()) if looked < dependents.len() => return Ok(Next::Again),
-                        Ok(()) => {}
+                        Ok(_) if looked < dependents.len() => return Ok(Next::Again),
+                        Ok(_) => {}
                         Err(error) => failed = Some(error),
                     }
                 }
@@ -76,11 +79,21 @@ impl GarbageCollector {
                     let from = unseen.len().saturating_sub(TURN_LEN_MAX);
                     unseen.drain(from..).collect()
                 };
-                if let Err(error) = turn.look_at_all(&some, None).await {
-                    tended.unseen.lock().extend(some);
-                    return Err(error);
+                let again = match turn.look_at_all(&some, None).await {
+                    Ok(again) => again,
+                    Err(error) => {
+                        tended.unseen.lock().extend(some);
+                        return Err(error);
+                    }
+                };
+                tended.later.lock().extend(again);
+                if !tended.unseen.lock().is_empty() {
+                    return Ok(Next::Again);
                 }
-                Ok(if tended.unseen.lock().is_empty() { Next::Done } else { Next::Again })
+                let later = std::mem::take(&mut *tended.later.lock());
+                let next = if later.is_empty() { Next::Done } else { Next::After(remote::AGAIN_AFTER) };
+                tended.unseen.lock().extend(later);
+                Ok(next)
             }
         }
     }
@@ -127,12 +140,20 @@ impl Turn<'_> {
         }
     }
 
-    /// Looks at objects that depend on `owner`, who is gone: each of them once, whatever becomes of it.
-    async fn look_at_all(&self, objects: &[ObjectRef], owner: Option<&SmolStr>) -> Result<(), Status> {
-        let mut failed = None;
+    /// Looks at objects that depend on `owner`, who is gone: each of them once, whatever becomes of it. Those that must be
+    /// looked at again later are returned.
+    async fn look_at_all(
+        &self,
+        objects: &[ObjectRef],
+        owner: Option<&SmolStr>,
+    ) -> Result<Vec<ObjectRef>, Status> {
+        let (mut failed, mut again) = (None, Vec::new());
         for some in objects.chunks(PARALLEL) {
             let looks = some.iter().map(|object| async move { (object, self.look_at(object).await) });
             for (object, outcome) in join_all(looks).await {
+                if let Ok(Next::After(_)) = outcome {
+                    again.push(object.clone());
+                }
                 match (outcome, owner) {
                     (Ok(_), Some(uid)) => self.tended.index.lock().detach(object, uid),
                     (Ok(_), None) => {}
@@ -140,7 +161,7 @@ impl Turn<'_> {
                 }
             }
         }
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(again), Err)
     }
 
     async fn look_at(&self, object: &ObjectRef) -> Result<Next, Status> {
@@ -165,7 +186,12 @@ impl Turn<'_> {
             has_dependents = !self.tended.index.lock().is_free(uid);
         }
         match plan::plan(&value, &found, has_dependents) {
-            Action::Nothing => {}
+            Action::Nothing => {
+                let elsewhere = self.elsewhere.lock();
+                if found.iter().any(|(uid, _)| elsewhere.contains(uid)) {
+                    return Ok(Next::After(remote::AGAIN_AFTER));
+                }
+            }
             Action::Release(uids) => self.release(object, &value, &uids).await?,
             Action::Delete(propagation) => {
                 let version = value.str_at(&["metadata", "resourceVersion"]).map(SmolStr::new);
@@ -193,7 +219,13 @@ impl Turn<'_> {
         let api_version = reference.str_at(&["apiVersion"]).unwrap_or_default();
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let kind = reference.str_at(&["kind"]).unwrap_or_default();
-        let Some(facts) = self.kind(group, kind) else { return Ok(Owner::Unclear) };
+        let Some(facts) = self.kind(group, kind) else {
+            let owner = self.remote_owner(object, reference, uid).await?;
+            if owner == Owner::Solid {
+                self.owners.lock().insert(uid.clone(), owner);
+            }
+            return Ok(owner);
+        };
         if facts.namespaced && object.namespace.is_empty() {
             return Ok(Owner::Unclear);
         }

@@ -5,11 +5,15 @@
 //! when an object that may have dependents goes, kept up by the feed, and dropped when other planes need the room. An
 //! owner's end is told once, so a plane in which nothing is deleted has no index.
 //!
+//! Owners may be objects of extension servers (`remote`). What extension servers keep is not collected: no feed tells of it,
+//! and to ask each of them at the end of each object would let one plane's server slow down everything else there.
+//!
 //! Invariant: an object is deleted only after a fresh look at all its owners, and only the very version that was looked at.
 
 mod act;
 mod index;
 mod plan;
+mod remote;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -44,6 +48,8 @@ struct Tended {
     scanned: AtomicBool,
     /// What a look at the whole plane found and nobody has looked at yet.
     unseen: Mutex<Vec<ObjectRef>>,
+    /// What was looked at and must be looked at again, since nobody tells of the end of its owners.
+    later: Mutex<Vec<ObjectRef>>,
     used: AtomicU64,
 }
 

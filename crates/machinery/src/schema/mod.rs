@@ -160,7 +160,7 @@ pub struct Node {
     pub opaque: bool,
     /// Where defaults are: see `Arena::index_defaults`.
     pub defaults_below: DefaultsBelow,
-    /// How the names of the properties begin, so that one is found without a look at all the others: see [`head`].
+    /// How the names of the properties begin, so that one is found without a look at all the others: see `head`.
     pub(crate) heads: Box<[u64]>,
 }
 

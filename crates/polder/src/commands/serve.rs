@@ -114,6 +114,7 @@ impl Serve {
         };
         let extensions = Arc::new(Extensions::new(egress.clone()));
         let aggregator = Arc::new(Aggregator::new(registry.clone(), extensions, pki.front_proxy()));
+        registry.set_extension_caller(aggregator.clone());
         registry.set_webhook_client(Arc::new(Webhooks::new(egress)));
         registry.tasks.spawn(registry.clone().run_chores());
         let stop = CancellationToken::new();

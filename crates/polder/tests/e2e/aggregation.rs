@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use polder_test_support::extension::{Asked, ExtensionServer, Handler, answer, answer_json, own_address};
+use polder_test_support::extension::{Asked, ExtensionServer, Handler, LOCAL_NAME, answer, answer_json};
 use polder_test_support::{Client, Value, eventually, json};
 
 use crate::process::Polder;
@@ -28,10 +28,10 @@ fn resource_list() -> Value {
 
 /// Lets planes reach servers of the tests.
 pub(crate) fn networks() -> String {
-    format!("webhookNetworks: [{}]\n", own_address().unwrap())
+    "webhookNetworks: [127.0.0.0/8]\n".into()
 }
 
-fn authority(polder: &Polder) -> String {
+pub(crate) fn authority(polder: &Polder) -> String {
     std::fs::read_to_string(polder.data().join("pki/front-proxy-ca.crt")).unwrap()
 }
 
@@ -60,7 +60,7 @@ fn expect_reason(plane: &Client, reason: &str) {
 
 /// A server that answers discovery as it should, and everything else by a function.
 fn polite(rest: impl Fn(&Asked, &mut dyn Write) -> std::io::Result<()> + Send + Sync + 'static) -> Handler {
-    Arc::new(move |asked, out| match asked.path.as_str() {
+    Arc::new(move |asked, out| match asked.path.split('?').next().unwrap_or_default() {
         "/apis/wardle.example.com/v1alpha1" => answer_json(out, 200, &resource_list()),
         "/openapi/v3" => {
             let url = "/openapi/v3/apis/wardle.example.com/v1alpha1?hash=ABC";
@@ -182,6 +182,90 @@ fn extension_servers_are_discovered() {
     });
     acme.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).expect(201);
     assert_eq!(acme.get(FLUNDERS).expect(200).json()["kind"], "FlunderList");
+}
+
+/// The OpenAPI v2 document of a plane has what its extension servers say about what they serve, in both forms.
+#[test]
+fn extension_servers_are_in_openapi_v2() {
+    let polder = Polder::start_with(&networks());
+    let (asked_for, good) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(true)));
+    let (noted, is_good) = (asked_for.clone(), good.clone());
+    let server = start(
+        &polder,
+        polite(move |asked, out| {
+            if asked.path != "/openapi/v2" {
+                return answer(out, 404, "text/plain", b"");
+            }
+            noted.lock().unwrap().push(asked.all("if-none-match").join(""));
+            if !is_good.load(Ordering::SeqCst) {
+                return answer(out, 200, "application/json", b"{\"swagger\": ");
+            }
+            let flunder = |name: &str| {
+                json!({"get": {"responses": {"200": {
+                    "description": "OK", "schema": {"$ref": format!("#/definitions/{name}")},
+                }}}})
+            };
+            let gvk = json!([{"group": GROUP, "version": "v1alpha1", "kind": "Flunder"}]);
+            let mut properties =
+                json!({"reference": {"type": "string", "description": "What it refers to."}});
+            properties["metadata"] =
+                json!({"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"});
+            let document = json!({
+                "swagger": "2.0",
+                "paths": {FLUNDERS: flunder("com.example.Flunder"), "/api/v1/evil": flunder("com.example.Evil")},
+                "definitions": {
+                    "com.example.Flunder": {
+                        "type": "object", "properties": properties, "x-kubernetes-group-version-kind": gvk,
+                    },
+                    "com.example.Evil": {"type": "object"},
+                    "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {"type": "object", "description": "forged"},
+                },
+            });
+            let body = document.to_string();
+            write!(out, "HTTP/1.1 200 OK\r\nETag: \"one\"\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
+            out.flush()
+        }),
+    );
+    let (acme, globex) = (polder.plane("acme"), polder.plane("globex"));
+    let plain = globex.get("/openapi/v2").expect(200);
+    register(&acme, &server);
+    let merged = acme.get("/openapi/v2").expect(200);
+    let (own, found) = (plain.json(), merged.json());
+    assert_eq!(found["definitions"]["com.example.Flunder"]["properties"]["reference"]["type"], "string");
+    assert!(found["paths"].get(FLUNDERS).is_some() && found["paths"].get("/api/v1/evil").is_none());
+    assert!(found["definitions"].get("com.example.Evil").is_none());
+    let shared = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    assert_eq!(
+        found["definitions"][shared], own["definitions"][shared],
+        "what is defined here is defined here"
+    );
+    let count = |document: &Value, member: &str| document[member].as_object().unwrap().len();
+    assert_eq!(count(&found, "paths"), count(&own, "paths") + 1);
+    assert_eq!(count(&found, "definitions"), count(&own, "definitions") + 1);
+    let (tag, own_tag) = (merged.header("etag").unwrap(), plain.header("etag").unwrap());
+    assert_ne!(tag, own_tag);
+    acme.must("GET", "/openapi/v2", &[("If-None-Match", tag)], b"").expect(304);
+    let protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let form = |plane: &Client| {
+        plane.must("GET", "/openapi/v2", &[("Accept", protobuf)], b"").expect(200).body.clone()
+    };
+    let (own, found) = (form(&globex), form(&acme));
+    assert!(found.starts_with(&own) && found.len() > own.len());
+    let has = |text: &str| found[own.len()..].windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(has("com.example.Flunder") && has(FLUNDERS) && !has("forged") && !has("com.example.Evil"));
+    assert_eq!(*asked_for.lock().unwrap(), [""], "it was asked once");
+    // A document that makes no sense is left out.
+    good.store(false, Ordering::SeqCst);
+    let other = polder.plane("other");
+    register(&other, &server);
+    assert_eq!(other.get("/openapi/v2").expect(200).header("etag"), Some(own_tag));
+    if let Some(kubectl) = crate::tools::find("POLDER_TEST_KUBECTL_OLD", "kubectl") {
+        let mut explain = std::process::Command::new(kubectl);
+        explain.arg("--kubeconfig").arg(polder.plane_kubeconfig("acme")).env("HOME", polder.directory());
+        let said = explain.args(["explain", "flunders.reference"]).output().unwrap();
+        let text = String::from_utf8_lossy(&said.stdout);
+        assert!(text.contains("What it refers to."), "{said:?}");
+    }
 }
 
 /// A watch is given on as it comes, and ends with whoever ends it.
@@ -370,7 +454,7 @@ fn unavailable_extension_servers() {
     let ready = json!({"endpoints": slice.1["endpoints"]});
     acme.patch(&format!("{}/api-1", slice.0), "merge", &ready).expect(200);
     expect_reason(&acme, "FailedDiscoveryCheck");
-    let url = format!("https://{}/apis/{GROUP}/v1alpha1", server.address);
+    let url = format!("https://{LOCAL_NAME}:{}/apis/{GROUP}/v1alpha1", server.address.port());
     let said = format!("failing or missing response from {url}: bad status from {url}: 500");
     assert_eq!(condition(&acme).2, said);
     let shown = acme.clone().with_header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
@@ -393,8 +477,7 @@ fn extension_servers_do_not_reach_inside() {
     register(&acme, &server);
     expect_reason(&acme, "FailedDiscoveryCheck");
     let said = condition(&acme).2;
-    let address = server.address.ip();
-    assert!(said.ends_with(&format!("dial tcp: this server does not connect to {address}")), "{said}");
+    assert!(said.ends_with(&format!("dial tcp: this server does not connect to {LOCAL_NAME}")), "{said}");
     acme.get(FLUNDERS).expect(503);
 }
 

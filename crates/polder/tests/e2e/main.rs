@@ -10,6 +10,7 @@ mod conversion;
 mod custom;
 mod discovery;
 mod errors;
+mod extension_controllers;
 mod forms;
 mod hostile;
 mod isolation;

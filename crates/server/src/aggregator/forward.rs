@@ -69,13 +69,11 @@ impl Call {
             pass.become_watch(&plane, &self.state.registry.options.default_limits)?;
         }
         let under = match streams {
-            true => aggregator.enter_stream(plane.id).ok_or_else(|| {
+            true => aggregator.gates.enter_stream(plane.id).ok_or_else(|| {
                 let text = format!("plane {} has too many open watches of extension servers", plane.name);
                 Status::too_many_requests(text, 1)
             })?,
-            false => {
-                aggregator.enter(plane.id).await.ok_or_else(|| Status::unavailable("the server stops"))?
-            }
+            false => aggregator.gates.enter(plane.id).await,
         };
         let Ok((host, port)) = self.state.registry.extension_endpoint(&plane, extension).await else {
             return Ok(unavailable());

@@ -78,6 +78,7 @@ mod tests {
             version_priority: priorities.1,
             resources: Arc::from([]),
             stale: false,
+            bytes: 0,
         }
     }
 
