@@ -41,8 +41,8 @@ impl Turn<'_> {
             return Ok(Owner::Unclear);
         }
         let place = match namespaced {
-            true => request().under(&["namespaces", &object.namespace, &resource, text("name")]),
-            false => request().under(&[&resource, text("name")]),
+            true => request().under(&["namespaces", &object.namespace, resource.as_str(), text("name")]),
+            false => request().under(&[resource.as_str(), text("name")]),
         };
         let owner = match client.extension(plane, place).await {
             Ok(None) => Owner::Unclear,
