@@ -104,7 +104,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(job_ttl::JobTtl),
         Box::new(pod_gc::PodGc::default()),
         Box::new(simulation::Nodes),
-        Box::new(simulation::Scheduler),
+        Box::<simulation::Scheduler>::default(),
         Box::new(simulation::Kubelet),
     ]
 }

@@ -1,18 +1,23 @@
-//! Secrets that stand for a service account: they know its UID, name their authority and their namespace, and go with it.
+//! Secrets that stand for a service account: they know its UID, name their authority and their namespace, have a token for
+//! it, and go with it.
 //!
-//! The token itself is signed by whoever has the plane's key; it is not made here. Keys are `secret/<namespace>/<name>`,
-//! `account/<namespace>/<name>`, and `reference/<namespace>/<account>/<secret>` for a secret that is gone.
+//! The token is one as anybody may ask for, bound to the secret and good as long as there are such. One of another plane, in
+//! a fork or after an import, is made anew. Keys are `secret/<namespace>/<name>`, `account/<namespace>/<name>`, and
+//! `reference/<namespace>/<account>/<secret>` for a secret that is gone.
 
 use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use polder_client::resource::{SECRETS, SERVICE_ACCOUNTS};
-use polder_client::{Answer, Change, Controller, Delete, InPlane, Interest, Next, Query, Wake};
-use polder_model::{SmolStr, Status, Value, format_smolstr};
+use polder_client::{Answer, At, Change, Controller, Delete, InPlane, Interest, Next, Query, Wake};
+use polder_model::{PlaneId, SmolStr, Status, Value, format_smolstr, json};
 
 use crate::meta;
 
 const TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
+/// The longest a token may be good for.
+const SECONDS_MAX: i64 = 1 << 32;
 
 pub(crate) struct TokenSecrets {
     ca: SmolStr,
@@ -91,8 +96,16 @@ impl TokenSecrets {
         let namespace = meta::namespace(secret);
         let account = plane.get(&SERVICE_ACCOUNTS, namespace, account_of(secret)).await?;
         match account.and_then(|account| self.kept(secret, &account)) {
-            Some(new) if new == *secret => Ok(()),
-            Some(new) => plane.update(&SECRETS, new).await.map(drop),
+            Some(mut new) => {
+                if plane_of_token(secret) != Some(plane.plane) {
+                    let token = token(plane, secret).await?;
+                    new.set_at(&["data", "token"], base64(token.as_bytes()));
+                }
+                match new == *secret {
+                    true => Ok(()),
+                    false => plane.update(&SECRETS, new).await.map(drop),
+                }
+            }
             None => {
                 let delete = Delete { uid: Some(meta::uid(secret).into()), ..Delete::default() };
                 plane.delete(&SECRETS, namespace, meta::name(secret), delete).await
@@ -118,8 +131,30 @@ impl TokenSecrets {
     }
 }
 
+/// Asks for a token that goes with a secret.
+async fn token(plane: &InPlane, secret: &Value) -> Result<SmolStr, Status> {
+    let at = At {
+        subresource: "token",
+        ..plane.at(&SERVICE_ACCOUNTS, meta::namespace(secret), account_of(secret))
+    };
+    let bound = json!({
+        "apiVersion": "v1", "kind": "Secret", "name": (meta::name(secret)), "uid": (meta::uid(secret)),
+    });
+    let request = json!({"spec": {"expirationSeconds": SECONDS_MAX, "boundObjectRef": bound}});
+    let made = plane.client.create(&at, request).await?;
+    Ok(SmolStr::new(made.str_at(&["status", "token"]).unwrap_or_default()))
+}
+
+/// The plane that the token of a secret says it is of. Whether it is true is for others to find out.
+fn plane_of_token(secret: &Value) -> Option<PlaneId> {
+    let token = STANDARD.decode(secret.str_at(&["data", "token"])?).ok()?;
+    let payload = URL_SAFE_NO_PAD.decode(token.split(|byte| *byte == b'.').nth(1)?).ok()?;
+    let claims = Value::parse(&payload).ok()?;
+    claims.str_at(&["polder.dev", "plane"])?.parse().ok().map(PlaneId)
+}
+
 fn base64(bytes: &[u8]) -> String {
-    base64::engine::general_purpose::STANDARD.encode(bytes)
+    STANDARD.encode(bytes)
 }
 
 fn account_of(secret: &Value) -> &str {

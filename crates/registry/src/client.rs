@@ -226,6 +226,10 @@ impl Client for LocalClient {
                     self.registry.bind(&context, &target, object, &self.options).await?;
                     return Ok(crate::actions::success());
                 }
+                "token" => {
+                    self.registry.authorize(&context, "create", &target).await?;
+                    return self.registry.make_token(&context, &target, object, &self.options).await;
+                }
                 "eviction" => {
                     self.registry.authorize(&context, "create", &target).await?;
                     self.registry.evict(&context, &target, object, &crate::Query::default()).await?;

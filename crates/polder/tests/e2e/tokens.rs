@@ -1,8 +1,10 @@
 //! Tokens of service accounts: made on request, good in one plane, and only while what they name is there.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use polder_test_support::{Client, Value, json};
 
-use crate::process::{MAPS, Polder};
+use crate::process::{MAPS, PLANES, Polder};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
@@ -151,4 +153,45 @@ fn others_verify_tokens() {
     assert_eq!(nobody.get("/openid/v1/jwks").expect(200).json(), keys);
     nobody.get(MAPS).expect(403);
     nobody.in_plane("globex").get(ISSUER).expect(403);
+}
+
+/// A secret for an account gets a token by itself, which goes with the secret; a fork's is its own.
+#[test]
+fn secrets_get_tokens() {
+    const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    account(&acme);
+    let secret = json!({
+        "metadata": {"name": "robot", "annotations": {"kubernetes.io/service-account.name": "robot"}},
+        "type": "kubernetes.io/service-account-token",
+    });
+    acme.post(SECRETS, &secret).expect(201);
+    let token_in = |plane: &Client, not: &str| -> String {
+        for _ in 0..300 {
+            let found = plane.get(&format!("{SECRETS}/robot")).expect(200).json();
+            if let Some(token) = found["data"]["token"].as_str().filter(|token| *token != not) {
+                return token.to_string();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        panic!("the secret has no token");
+    };
+    let plain = |token: &str| String::from_utf8(STANDARD.decode(token).unwrap()).unwrap();
+    let token = token_in(&acme, "");
+    let robot = acme.with_token(&plain(&token)).unwrap();
+    let text = robot.get(MAPS).expect(403).text();
+    assert!(text.contains(r#"User \"system:serviceaccount:default:robot\""#), "{text}");
+
+    let fork = json!({"metadata": {"name": "copy"}, "spec": {"forkFrom": "acme"}});
+    polder.admin.post(PLANES, &fork).expect(201);
+    let copy = polder.admin.in_plane("copy");
+    copy.with_token(&plain(&token)).unwrap().get(MAPS).expect(404);
+    copy.post(MAPS, &json!({"metadata": {"name": "first"}})).expect(201);
+    let own = token_in(&copy, &token);
+    copy.with_token(&plain(&own)).unwrap().get(MAPS).expect(403);
+    acme.with_token(&plain(&own)).unwrap().get(MAPS).expect(404);
+
+    acme.delete(&format!("{SECRETS}/robot")).expect(200);
+    robot.get(MAPS).expect(401);
 }

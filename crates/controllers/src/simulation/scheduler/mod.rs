@@ -18,6 +18,7 @@ use polder_model::{PlaneId, SmolStr, Status, Value, json};
 
 use self::picture::Picture;
 use crate::batch;
+use crate::recorder::Recorder;
 use crate::timestamp;
 
 const KEY: SmolStr = SmolStr::new_static("pods");
@@ -26,7 +27,15 @@ const NAME: &str = "default-scheduler";
 /// How long a pod that fits nowhere waits when nothing happens that may help it.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-pub(crate) struct Scheduler;
+pub(crate) struct Scheduler {
+    recorder: Recorder,
+}
+
+impl Default for Scheduler {
+    fn default() -> Scheduler {
+        Scheduler { recorder: Recorder::new(NAME) }
+    }
+}
 
 impl Controller for Scheduler {
     fn name(&self) -> &'static str {
@@ -79,7 +88,7 @@ impl Controller for Scheduler {
                 steps.push(place(&mut picture, pod));
             }
             let misfit = steps.iter().any(|step| !matches!(step, Step::Bind(..)));
-            batch::all(steps.into_iter().map(|step| act(plane, step))).await?;
+            batch::all(steps.into_iter().map(|step| act(plane, &self.recorder, step))).await?;
             Ok(match () {
                 () if more => Next::Again,
                 () if misfit => Next::After(TRY_AGAIN_AFTER),
@@ -153,10 +162,15 @@ fn awaits_room(picture: &Picture, pod: &Value) -> bool {
     })
 }
 
-async fn act(plane: &InPlane, step: Step) -> Result<(), Status> {
+async fn act(plane: &InPlane, recorder: &Recorder, step: Step) -> Result<(), Status> {
     match step {
         Step::Bind(pod, node) => bind(plane, &pod, &node).await,
-        Step::Wait(pod, reason, message) => tell(plane, &pod, reason, &message, None).await,
+        Step::Wait(pod, reason, message) => {
+            if tell(plane, &pod, reason, &message, None).await? {
+                recorder.warning(plane, &pod, "FailedScheduling", &message).await;
+            }
+            Ok(())
+        }
         Step::Preempt { pod, node, victims, why } => {
             tell(plane, &pod, "Unschedulable", &why, Some(&node)).await?;
             for victim in victims {
@@ -180,14 +194,14 @@ async fn bind(plane: &InPlane, pod: &Value, node: &str) -> Result<(), Status> {
     }
 }
 
-/// Says why a pod waits, if it does not say so already.
+/// Says why a pod waits, if it does not say so already; whether it did not.
 async fn tell(
     plane: &InPlane,
     pod: &Value,
     reason: &str,
     message: &str,
     node: Option<&str>,
-) -> Result<(), Status> {
+) -> Result<bool, Status> {
     let mut told = pod.clone();
     let mut conditions = pod.array_at(&["status", "conditions"]).to_vec();
     let own = conditions.iter_mut().find(|own| own.str_at(&["type"]) == Some("PodScheduled"));
@@ -214,11 +228,11 @@ async fn tell(
         told.set_at(&["status", "nominatedNodeName"], node);
     }
     if told == *pod {
-        return Ok(());
+        return Ok(false);
     }
     match plane.update_status(&PODS, told).await {
-        Err(status) if matches!(status.code, 404 | 409) => Ok(()),
-        outcome => outcome.map(drop),
+        Err(status) if matches!(status.code, 404 | 409) => Ok(false),
+        outcome => outcome.map(|_| true),
     }
 }
 
