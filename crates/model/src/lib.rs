@@ -1,5 +1,5 @@
 //! The words everything else is written in: names, JSON values, field paths, selectors, quantities, the
-//! Kubernetes `Status`, and the queue in which planes take turns.
+//! Kubernetes `Status`, the queue in which planes take turns, and counts of what they have.
 //!
 //! Pure: no async, no clock, no randomness, no I/O. Nothing here knows where objects are kept or how they are
 //! served, so that every rule can be tested with plain values.
@@ -9,6 +9,7 @@ pub mod lanes;
 pub mod names;
 pub mod quantity;
 pub mod selector;
+pub mod shares;
 pub mod status;
 pub mod value;
 
@@ -17,6 +18,7 @@ pub use lanes::Lanes;
 pub use names::{
     GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource, PlaneId, PlaneName,
 };
+pub use shares::Shares;
 pub use status::{Reason, Status};
 pub use value::{Object, Value};
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use polder_model::PlaneId;
+use polder_model::{PlaneId, Shares};
 use polder_store::{Turn, Turns};
 
 /// Ordinary calls under way, of one plane and of all; the next one waits, and its time runs.
@@ -25,14 +25,8 @@ const IDLE_LEN_MAX: usize = 256;
 
 pub(super) struct Gates {
     calls: Arc<Turns>,
-    streams: Arc<Mutex<Streams>>,
+    streams: Arc<Mutex<Shares>>,
     fetching: Mutex<HashMap<PlaneId, Arc<tokio::sync::Mutex<()>>>>,
-}
-
-#[derive(Default)]
-struct Streams {
-    all: usize,
-    planes: HashMap<PlaneId, usize>,
 }
 
 /// A place among the calls of a plane and of all.
@@ -42,7 +36,7 @@ pub(crate) enum Under {
 }
 
 pub(crate) struct StreamPlace {
-    streams: Arc<Mutex<Streams>>,
+    streams: Arc<Mutex<Shares>>,
     plane: PlaneId,
 }
 
@@ -65,14 +59,11 @@ impl Gates {
     /// A place for a stream, if there is one.
     pub(super) fn enter_stream(&self, plane: PlaneId) -> Option<Under> {
         let mut streams = self.streams.lock();
-        let free = STREAMS_MAX - streams.all;
-        let own = streams.planes.get(&plane).copied().unwrap_or_default();
-        let own_max = (free / STREAMS_SHARE).clamp(PLANE_STREAMS_FEW, PLANE_STREAMS_MAX);
-        if free == 0 || own >= own_max {
+        let own_max =
+            ((STREAMS_MAX - streams.all()) / STREAMS_SHARE).clamp(PLANE_STREAMS_FEW, PLANE_STREAMS_MAX);
+        if !streams.take(plane, 1, own_max, STREAMS_MAX) {
             return None;
         }
-        streams.all += 1;
-        streams.planes.insert(plane, own + 1);
         Some(Under::Stream(StreamPlace { streams: self.streams.clone(), plane }))
     }
 
@@ -88,14 +79,7 @@ impl Gates {
 
 impl Drop for StreamPlace {
     fn drop(&mut self) {
-        let mut streams = self.streams.lock();
-        streams.all -= 1;
-        if let Some(own) = streams.planes.get_mut(&self.plane) {
-            *own -= 1;
-            if *own == 0 {
-                streams.planes.remove(&self.plane);
-            }
-        }
+        self.streams.lock().give_back(self.plane, 1);
     }
 }
 
@@ -120,7 +104,7 @@ mod tests {
         assert!(late.len() >= PLANE_STREAMS_FEW, "there is something left for whoever comes late");
         drop((first, many, late));
         let streams = gates.streams.lock();
-        assert!(streams.all == 0 && streams.planes.is_empty());
+        assert_eq!(streams.all(), 0);
     }
 
     #[tokio::test]
