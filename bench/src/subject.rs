@@ -18,6 +18,13 @@ pub(crate) struct Peer {
     pub(crate) controllers: Option<PathBuf>,
 }
 
+impl Peer {
+    /// The peer under load, with all whose CPU counts as its own.
+    pub(crate) fn subject<'a>(&'a self, process: &'a Process) -> Subject<'a> {
+        Subject { name: "peer", kubeconfig: &self.kubeconfig, process, prefix: String::new() }
+    }
+}
+
 /// A server under load, and where in it the API of the plane under load begins.
 pub(crate) struct Subject<'a> {
     pub(crate) name: &'static str,

@@ -26,12 +26,7 @@ pub(super) async fn run(bench: &mut Bench, polder: &Subject<'_>, peer: Option<&P
         return Ok(());
     }
     let manager = peer.map(|peer| ControllerManager::start(peer, CONTROLLERS)).transpose()?.flatten();
-    let peer = peer.zip(manager.as_ref()).map(|(peer, manager)| Subject {
-        name: "peer",
-        kubeconfig: &peer.kubeconfig,
-        process: &manager.process,
-        prefix: String::new(),
-    });
+    let peer = peer.zip(manager.as_ref()).map(|(peer, manager)| peer.subject(&manager.process));
     let objects = bench.scale(10_000, 500);
     let subjects: Vec<&Subject<'_>> = [polder].into_iter().chain(&peer).collect();
     for (case, title) in [("dependents", "garbage collection"), ("namespace", "namespace deletion")] {

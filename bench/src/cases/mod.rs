@@ -80,10 +80,7 @@ pub(crate) async fn run(mut bench: Bench) -> anyhow::Result<Report> {
         };
         let peer = bench.peer.take();
         let mut subjects = vec![polder];
-        if let Some(peer) = &peer {
-            let (kubeconfig, process) = (&peer.kubeconfig, &peer.process);
-            subjects.push(Subject { name: "peer", kubeconfig, process, prefix: String::new() });
-        }
+        subjects.extend(peer.as_ref().map(|peer| peer.subject(&peer.process)));
         objects::run(&mut bench, &subjects).await.context("objects")?;
         apply::run(&mut bench, &subjects).await.context("apply")?;
         rollouts::run(&mut bench, &subjects[0], peer.as_ref()).await.context("rollouts")?;

@@ -28,12 +28,7 @@ pub(super) async fn run(bench: &mut Bench, polder: &Subject<'_>, peer: Option<&P
         return Ok(());
     }
     let manager = peer.map(|peer| ControllerManager::start(peer, CONTROLLERS)).transpose()?.flatten();
-    let peer = peer.zip(manager.as_ref()).map(|(peer, manager)| Subject {
-        name: "peer",
-        kubeconfig: &peer.kubeconfig,
-        process: &manager.process,
-        prefix: String::new(),
-    });
+    let peer = peer.zip(manager.as_ref()).map(|(peer, manager)| peer.subject(&manager.process));
     let subjects: Vec<&Subject<'_>> = [polder].into_iter().chain(&peer).collect();
     for (clients, objects) in [(16, 1_000), (64, 1_000)] {
         let namespace = fresh(&format!("rollouts-{clients}"));
