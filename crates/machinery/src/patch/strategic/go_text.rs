@@ -4,6 +4,8 @@ use std::fmt;
 
 use polder_model::{Object, Value};
 
+use crate::schema::go_text;
+
 /// Longer texts are cut: an error message is for people.
 const TEXT_LEN_MAX: usize = 8 * 1024;
 
@@ -43,16 +45,11 @@ impl fmt::Display for GoText {
     }
 }
 
-/// The Go type a JSON value is decoded into.
+/// The Go type a JSON value is decoded into, as `%s` prints what should be one.
 pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",
-        Value::Bool(_) => "bool",
-        Value::Int(_) => "int64",
-        Value::Float(_) => "float64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
+        value => go_text::type_name(value),
     }
 }
 
