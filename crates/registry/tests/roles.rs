@@ -125,6 +125,9 @@ async fn rights_to_one_object() {
     ann.get("v1/namespaces/default").await.unwrap();
     let refused = text(ann.get("v1/namespaces/kube-system").await, 403);
     assert!(refused.ends_with(r#"in the namespace "kube-system""#), "{refused}");
+    // The list of namespaces is in none, also if it is of one.
+    grant(&acme, "default", "lister", &["list"], &["namespaces"], "ann").await;
+    text(ann.list("v1/namespaces", &[("fieldSelector", "metadata.name=default")]).await, 403);
 }
 
 /// What every plane starts with: whoever has a name may ask about itself, and no more.

@@ -478,7 +478,7 @@ async fn planes_are_isolated_forked_and_limited() {
 }
 
 #[tokio::test]
-async fn nobody_but_masters_may_anything() {
+async fn nobody_may_anything_without_a_binding() {
     let world = World::new();
     world.plane("acme", json!({})).await;
     let plane = world.registry.store.plane("acme").unwrap();

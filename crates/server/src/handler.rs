@@ -232,15 +232,16 @@ impl Call {
         let verb = api_verb(&self.method, &self.route, &self.query);
         let resource = GroupResource::new(path.group.clone(), path.resource.clone());
         // Who looks for objects of one name needs no more than the right to that one.
-        let fields = self.query.get("fieldSelector").and_then(|text| FieldSelector::parse(text).ok());
-        let looks = matches!(verb, "list" | "watch");
+        let looks = matches!(verb, "list" | "watch") && path.name.is_empty();
+        let fields = self.query.get("fieldSelector").filter(|_| looks);
+        let fields = fields.and_then(|text| FieldSelector::parse(text).ok());
         let only = fields.as_ref().and_then(|fields| fields.required_value("metadata.name"));
         let target = authz::Target::Resource {
             resource: &resource,
             version: &path.version,
             subresource: &path.subresource,
             namespace: &path.namespace,
-            name: only.filter(|_| looks && path.name.is_empty()).unwrap_or(&path.name),
+            name: only.unwrap_or(&path.name),
         };
         self.state.registry.authorize_target(&self.context, verb, target).await
     }

@@ -111,6 +111,12 @@ fn pods_wait_for_a_place_and_are_told_why() {
     eventually("and so is the third", || {
         condition(&a, "elsewhere", "PodScheduled")["reason"] == "Unschedulable"
     });
+    eventually("people are told", || {
+        let events = a.get("/api/v1/namespaces/default/events").expect(200).json();
+        events["items"].as_array().unwrap().iter().any(|event| {
+            event["reason"] == "FailedScheduling" && event["involvedObject"]["name"] == "elsewhere"
+        })
+    });
     a.delete(&format!("{PODS}/first")).expect(200);
     eventually("the second one runs", || phase(&a, "second") == "Running");
 

@@ -250,6 +250,7 @@ fn tokens() {
         closed(&client, PLANES);
     }
     acme.with_token("all").unwrap().get(MAPS).expect(200);
+    polder.admin.post(&format!("{PLANES}/core/kubeconfig"), &json!({})).expect(400);
     // To somebody without a plane, those do not exist that have no binding for them.
     let bob = acme.with_token("none").unwrap();
     assert_eq!(
