@@ -88,10 +88,10 @@ impl Server {
                         let lane = Arc::new(Lane::default());
                         let (acceptor, closing) = (acceptor.clone(), closing.clone());
                         let own = connection(acceptor, stream, state.clone(), lane.clone(), closing);
-                        connections.spawn(state.turns.share(lane, async move {
+                        state.threads.spawn(&connections, lane, async move {
                             own.await;
                             drop(place);
-                        }));
+                        });
                     }
                     Err(error) => {
                         // Out of file descriptors, most likely: wait for some to close.

@@ -57,18 +57,22 @@ impl Serve {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         // Under load, look for new requests often: a turn is short, and a quiet plane's request should not wait for many.
         let runtime = runtime.enable_all().event_interval(8).build()?;
+        // Planes that use much are served on threads that come after the others.
+        let mut busy = tokio::runtime::Builder::new_multi_thread();
+        let busy =
+            busy.thread_name("busy").enable_all().event_interval(8).on_thread_start(give_way).build()?;
         // Controllers have threads of their own: whatever they compute, requests are answered. Those of planes that need much
         // have others: whatever these compute, the others go on.
         let threads =
             |name: &str| tokio::runtime::Builder::new_multi_thread().thread_name(name).enable_all().build();
         let (light, long) = (threads("controllers")?, threads("controllers-long")?);
-        runtime.block_on(self.serve(started, [light.handle(), long.handle()]))
+        runtime.block_on(self.serve(started, [light.handle(), long.handle(), busy.handle()]))
     }
 
     async fn serve(
         self,
         started: Instant,
-        [light, long]: [&tokio::runtime::Handle; 2],
+        [light, long, busy]: [&tokio::runtime::Handle; 3],
     ) -> anyhow::Result<()> {
         let configuration = match &self.config {
             Some(path) => Configuration::read(path)?,
@@ -137,7 +141,9 @@ impl Serve {
         let domains = configuration.base_domains.iter().map(SmolStr::new);
         let domains = std::iter::once(SmolStr::new_static("localhost")).chain(domains).collect();
         let delay = Duration::from_secs(configuration.shutdown_delay_seconds);
-        let state = State::new(registry, pki, domains, delay).with_aggregator(aggregator);
+        let state = State::new(registry, pki, domains, delay)
+            .with_aggregator(aggregator)
+            .with_busy_threads(busy.clone());
         let state = Arc::new(state);
 
         let running = server.run(state, stop.clone());
@@ -269,6 +275,14 @@ fn now() -> i64 {
 }
 
 /// Ctrl-C or SIGTERM.
+/// Lets this thread come after the others of the process.
+fn give_way() {
+    const NICE: i32 = 10;
+    if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE) {
+        tracing::debug!(%error, "a thread could not be made to give way");
+    }
+}
+
 async fn stop_signal() {
     use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
