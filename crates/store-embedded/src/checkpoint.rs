@@ -110,6 +110,12 @@ impl Checkpointer {
         u32::try_from(self.shared.wal_pages.load(Ordering::Relaxed)).ok().filter(|frames| *frames > 0)
     }
 
+    /// Copies everything while the thread may be at it too; true when that was possible.
+    pub(crate) fn copy_all(&self, writer: &Connection) -> bool {
+        let _turn = self.shared.turn.lock();
+        self.shared.checkpoint(writer)
+    }
+
     /// Copies everything, when no thread does any more; true when that was possible.
     pub(crate) fn finish(&self, writer: &Connection) -> bool {
         self.shared.checkpoint(writer)

@@ -6,6 +6,7 @@ mod damage;
 mod failing;
 mod forgetting;
 mod reading;
+mod sealing;
 
 use std::path::Path;
 
