@@ -94,7 +94,11 @@ mod tests {
             ("Secrets", None),
         ] {
             let found = resource(name).ok();
-            assert_eq!(found, expected.map(|(group, resource)| GroupResource::new(group, resource)), "{name}");
+            assert_eq!(
+                found,
+                expected.map(|(group, resource)| GroupResource::new(group, resource)),
+                "{name}"
+            );
         }
     }
 }

@@ -40,7 +40,10 @@ impl Kms {
     }
 
     fn failed(&self, source: KmsError) -> KeyError {
-        KeyError::Failed { what: format!("the KMS plugin {:?} does not do its part", self.name), source: source.into() }
+        KeyError::Failed {
+            what: format!("the KMS plugin {:?} does not do its part", self.name),
+            source: source.into(),
+        }
     }
 }
 
@@ -56,7 +59,8 @@ impl KeyEncryption for Kms {
 
     fn unwrap(&self, wrapped: &WrappedKey) -> Result<Secret, KeyError> {
         let encrypted = Encrypted::from_bytes(&wrapped.bytes).filter(|found| found.key_id == wrapped.key);
-        let unreadable = || KeyError::Unusable(format!("what KMS key {:?} has wrapped cannot be read", wrapped.key));
+        let unreadable =
+            || KeyError::Unusable(format!("what KMS key {:?} has wrapped cannot be read", wrapped.key));
         let encrypted = encrypted.ok_or_else(unreadable)?;
         let secret = self.plugin.decrypt(&encrypted).map_err(|error| self.failed(error))?;
         Secret::from_slice(&secret).ok_or_else(unreadable)

@@ -34,7 +34,10 @@ async fn exchange(
 ) -> Result<Vec<u8>, KmsError> {
     let stream = UnixStream::connect(path).await;
     let stream = stream.map_err(|source| KmsError::Connect { path: path.to_owned(), source })?;
-    let failed = |source: Box<dyn std::error::Error + Send + Sync>| KmsError::Protocol { path: path.to_owned(), source };
+    let failed = |source: Box<dyn std::error::Error + Send + Sync>| KmsError::Protocol {
+        path: path.to_owned(),
+        source,
+    };
     let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|error| failed(error.into()))?;
 

@@ -1,6 +1,6 @@
 //! A KMS v2 plugin of Kubernetes: something on this machine that encrypts and decrypts a few bytes with a key which nobody else has.
 //!
-//! Three calls of gRPC over a unix socket ([`call`]), with messages small enough to be written by hand ([`wire`]). A call is made on a
+//! Three calls of gRPC over a unix socket (`call`), with messages small enough to be written by hand (`wire`). A call is made on a
 //! thread and a connection of its own: there are a few in the life of a server, and whoever makes one waits for it.
 //!
 //! **Invariant.** Every call ends in time, and everything that a plugin says is bounded and checked before it is used.
@@ -80,7 +80,8 @@ impl Encrypted {
 
     fn check(self) -> Result<Encrypted, &'static str> {
         check_key_id(&self.key_id)?;
-        let annotations_len: usize = self.annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let annotations_len: usize =
+            self.annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
         match self.ciphertext.len() {
             0 => Err("an empty ciphertext"),
             len if len > CIPHERTEXT_LEN_MAX => Err("a ciphertext that is too long"),
@@ -133,10 +134,18 @@ impl Plugin {
         std::thread::scope(|scope| {
             let work = || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                runtime.map_err(KmsError::Thread)?.block_on(call::call(&self.path, self.timeout, method, message))
+                runtime.map_err(KmsError::Thread)?.block_on(call::call(
+                    &self.path,
+                    self.timeout,
+                    method,
+                    message,
+                ))
             };
             let spawned = std::thread::Builder::new().name("kms".into()).spawn_scoped(scope, work);
-            spawned.map_err(KmsError::Thread)?.join().unwrap_or_else(|_| Err(self.wrong("something unheard of")))
+            spawned
+                .map_err(KmsError::Thread)?
+                .join()
+                .unwrap_or_else(|_| Err(self.wrong("something unheard of")))
         })
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::BodyExt as _;
 use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -25,7 +25,8 @@ struct Server {
 impl Server {
     fn start(answer: impl Fn(&str, &[u8]) -> Answer + Send + Sync + 'static) -> Server {
         let directory = tempfile::tempdir().unwrap();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let path = directory.path().join("kms.sock");
         let listener = {
             let _guard = runtime.enter();
@@ -36,7 +37,8 @@ impl Server {
             while let Ok((stream, _)) = listener.accept().await {
                 let answer = answer.clone();
                 let service = service_fn(move |request| serve(request, answer.clone()));
-                let serving = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
+                let serving =
+                    http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
                 serving.await.ok();
             }
         });
@@ -48,7 +50,9 @@ impl Server {
     }
 }
 
-type Body = http_body_util::StreamBody<futures_util::stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, std::convert::Infallible>>>>;
+type Body = http_body_util::StreamBody<
+    futures_util::stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, std::convert::Infallible>>>,
+>;
 
 async fn serve(
     request: Request<Incoming>,
@@ -87,7 +91,8 @@ fn a_plugin_that_does_its_part() {
             "Encrypt" => {
                 let given = wire::parse_decrypted(message).unwrap();
                 let ciphertext = given.iter().rev().copied().collect();
-                let annotations = BTreeMap::from([("a.example.com".to_owned(), vec![1, 2]), ("b".to_owned(), vec![])]);
+                let annotations =
+                    BTreeMap::from([("a.example.com".to_owned(), vec![1, 2]), ("b".to_owned(), vec![])]);
                 out = wire::encrypted(&Encrypted { ciphertext, key_id: "k1".into(), annotations });
             }
             _ => {
@@ -126,7 +131,9 @@ fn plugins_that_do_not() {
 
     let nobody = Plugin::new("/nowhere/kms.sock".into(), Duration::from_secs(1));
     assert!(matches!(nobody.status(), Err(KmsError::Connect { .. })));
-    for (ciphertext, expected) in [(vec![], "an empty ciphertext"), (vec![1; 2_000], "a ciphertext that is too long")] {
+    for (ciphertext, expected) in
+        [(vec![], "an empty ciphertext"), (vec![1; 2_000], "a ciphertext that is too long")]
+    {
         let bad = wire::encrypted(&Encrypted { ciphertext, key_id: "k".into(), ..Encrypted::default() });
         let server = Server::start(move |_, _| Some((0, bad.clone())));
         let said = server.plugin().encrypt(b"x").unwrap_err().to_string();
@@ -152,5 +159,7 @@ fn what_is_no_message_is_refused_and_never_more() {
             wire::parse_status(&bad);
         }
     }
-    assert!(wire::parse_encrypted(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]).is_none());
+    assert!(
+        wire::parse_encrypted(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]).is_none()
+    );
 }

@@ -216,9 +216,12 @@ impl Checked {
         let mut pieces: Vec<Vec<u8>> = Vec::new();
         for member in ["data", "stringData", "binaryData"] {
             let values = value.get(member).and_then(Value::as_object);
-            for text in values.into_iter().flat_map(|values| values.iter()).filter_map(|(_, value)| value.as_str()) {
+            for text in
+                values.into_iter().flat_map(|values| values.iter()).filter_map(|(_, value)| value.as_str())
+            {
                 // Certificates are public, and the cluster's own stands in config maps too.
-                let raw = STANDARD.decode(text).ok().filter(|raw| !raw.starts_with(b"-----BEGIN CERTIFICATE"));
+                let raw =
+                    STANDARD.decode(text).ok().filter(|raw| !raw.starts_with(b"-----BEGIN CERTIFICATE"));
                 pieces.extend(raw);
                 pieces.push(text.as_bytes().to_vec());
             }

@@ -133,7 +133,11 @@ fn secrets_from_before_are_sealed() {
     let value = |number: u32| format!("plain-text-from-before-{number:03}-");
     for number in 0..40 {
         // Some are stored as they are, some compressed, some over several pages.
-        create_secret(&acme, &format!("s{number}"), &value(number).repeat(if number == 7 { 2_000 } else { 3 }));
+        create_secret(
+            &acme,
+            &format!("s{number}"),
+            &value(number).repeat(if number == 7 { 2_000 } else { 3 }),
+        );
     }
     for number in 0..10 {
         acme.delete(&format!("{SECRETS}/s{number}")).expect(200);
@@ -159,7 +163,8 @@ fn other_resources_and_another_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("elsewhere.key");
     let settings = format!("encryption: {{resources: [configmaps], keyFile: {}}}\n", file.display());
-    fs::write(directory.path().join("config.yaml"), format!("{}{settings}", crate::process::CONFIG_HEAD)).unwrap();
+    fs::write(directory.path().join("config.yaml"), format!("{}{settings}", crate::process::CONFIG_HEAD))
+        .unwrap();
     let mut command = serve(&directory.path().join("data"), "127.0.0.1:0");
     command.arg("--config").arg(directory.path().join("config.yaml"));
     let said = refused(command);
@@ -184,9 +189,11 @@ fn a_kms_plugin_has_the_key() {
     let (socket, keys) = (own.path().join("kms.sock"), own.path().join("keys"));
     fs::create_dir(&keys).unwrap();
     fs::write(keys.join("k1"), "the first key").unwrap();
-    let settings = format!("encryption: {{kms: {{name: test, endpoint: \"unix://{}\"}}}}\n", socket.display());
+    let settings =
+        format!("encryption: {{kms: {{name: test, endpoint: \"unix://{}\"}}}}\n", socket.display());
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("config.yaml"), format!("{}{settings}", crate::process::CONFIG_HEAD)).unwrap();
+    fs::write(directory.path().join("config.yaml"), format!("{}{settings}", crate::process::CONFIG_HEAD))
+        .unwrap();
     let start = |directory: &Path| {
         let mut command = serve(&directory.join("data"), "127.0.0.1:0");
         command.arg("--config").arg(directory.join("config.yaml"));

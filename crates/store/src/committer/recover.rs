@@ -29,7 +29,9 @@ impl Committer {
         recovered: Recovered,
     ) -> Result<Committer, EngineError> {
         if !recovered.notes.is_empty() {
-            return Err(EngineError::Failed("it has keys for sealed records, and was opened without them".into()));
+            return Err(EngineError::Failed(
+                "it has keys for sealed records, and was opened without them".into(),
+            ));
         }
         let mut committer = Committer {
             reader: Arc::new(Noting::new(engine.own_reader(), shared.damaged.clone())),

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::engine::{Batch, Engine, EngineError, FilledVersion, LogEntry, Reader, Recovered, Scan, SpaceKey, Version};
+use crate::engine::{
+    Batch, Engine, EngineError, FilledVersion, LogEntry, Reader, Recovered, Scan, SpaceKey, Version,
+};
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 
 /// A stop that is never released ends by itself, so that a wrong case fails instead of hanging.

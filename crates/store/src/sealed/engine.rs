@@ -83,7 +83,8 @@ impl<E: Engine> SealedEngine<E> {
                     }
                 },
             };
-            let place = Place { space, resource: entry.resource, name: &entry.name, revision: entry.revision };
+            let place =
+                Place { space, resource: entry.resource, name: &entry.name, revision: entry.revision };
             *record = Some(record::seal(&cipher, place, plain).ok_or_else(|| failed(KeyError::NoRandom))?);
         }
         Ok(Some((sealed, made)))

@@ -119,11 +119,19 @@ pub fn add_key(path: &Path) -> Result<String, KeyError> {
     let name = format!("key-{:08x}", u32::from_be_bytes(name));
     let secret = Secret::random().ok_or(KeyError::NoRandom)?;
     let encoded = Zeroizing::new(STANDARD.encode(secret.expose()));
-    let head = if old.is_empty() { "# Keys of a polder store, the newest first. Whoever has them can read its secrets.\n" } else { "" };
+    let head = if old.is_empty() {
+        "# Keys of a polder store, the newest first. Whoever has them can read its secrets.\n"
+    } else {
+        ""
+    };
     let text = Zeroizing::new(format!("{head}{name} {}\n{}", &*encoded, &*old));
 
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed("make the directory of"))?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(failed("make the directory of"))?;
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let new = PathBuf::from(new);

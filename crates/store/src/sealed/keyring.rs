@@ -147,7 +147,8 @@ impl Keyring {
         let wrapped = self.encryption.wrap(&secret)?;
         let current = self.encryption.current()?;
         if wrapped.key != current {
-            let what = format!("key {:?} has wrapped a store key, although {current:?} is in use", wrapped.key);
+            let what =
+                format!("key {:?} has wrapped a store key, although {current:?} is in use", wrapped.key);
             return Err(KeyError::Unusable(what));
         }
         Ok(StoreKey { number, cipher: Cipher::new(&secret), wrapped })

@@ -170,10 +170,14 @@ async fn a_record_opens_only_where_it_was_written_and_whole() {
     };
     for (space, filled) in &below {
         let own = filled.version.record.clone().unwrap();
-        for (_, other) in below.iter().filter(|(_, other)| other.version.revision != filled.version.revision) {
+        for (_, other) in below.iter().filter(|(_, other)| other.version.revision != filled.version.revision)
+        {
             put_there(*space, filled, other.version.record.clone().unwrap());
             let refused = read(*space, filled);
-            assert!(matches!(&refused, Err(EngineError::Damaged(what)) if what.contains("does not open")), "{refused:?}");
+            assert!(
+                matches!(&refused, Err(EngineError::Damaged(what)) if what.contains("does not open")),
+                "{refused:?}"
+            );
         }
         put_there(*space, filled, own);
         assert!(read(*space, filled).unwrap().is_some());
@@ -234,7 +238,11 @@ async fn keys_are_wrapped_anew_while_the_store_is_used() {
     assert_eq!(world.notes(), ["sealed", "store-key/2"]);
     let after = world.keys();
     assert!(before.iter().zip(&after).all(|(old, new)| old.space == new.space && old.wrapped != new.wrapped));
-    assert_eq!(format!("{below:?}"), format!("{:?}", world.below(secrets(&store))), "records stay as they are");
+    assert_eq!(
+        format!("{below:?}"),
+        format!("{:?}", world.below(secrets(&store))),
+        "records stay as they are"
+    );
     put(&store, planes[0], "b", "later").await;
     store.close();
 
@@ -264,7 +272,8 @@ async fn a_missing_or_wrong_key_changes_nothing() {
     let plane = create(&store, "one").await;
     put(&store, plane, "a", PLAIN).await;
     store.close();
-    let (notes, keys, text) = (world.notes(), world.keys(), std::fs::read_to_string(world.key_file()).unwrap());
+    let (notes, keys, text) =
+        (world.notes(), world.keys(), std::fs::read_to_string(world.key_file()).unwrap());
     let name = text.lines().last().and_then(|line| line.split(' ').next()).unwrap().to_owned();
 
     std::fs::remove_file(world.key_file()).unwrap();
