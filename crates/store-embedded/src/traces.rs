@@ -3,7 +3,7 @@
 //!
 //! Memory is bounded by the number of pieces and a few megabytes; a file is read once, from its beginning to its end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -93,7 +93,12 @@ impl Needles {
             for at in memchr_magic(&bytes[..(end + FRAME_MAGIC.len() - 1).min(bytes.len())]) {
                 let frame = &bytes[at..bytes.len().min(at + FRAME_LEN_MAX)];
                 decompress_some(frame, &mut opened);
-                self.search_bytes(&opened, opened.len(), |of, _| found.add(of, path, offset + at as u64));
+                // A piece that a value repeats is one trace.
+                let mut inside = HashSet::new();
+                self.search_bytes(&opened, opened.len(), |of, _| {
+                    inside.insert(of);
+                });
+                inside.into_iter().for_each(|of| found.add(of, path, offset + at as u64));
             }
             if is_last {
                 return Ok(());

@@ -243,7 +243,8 @@ impl Keyring {
 
     /// Keeps an open data key for the next who need it.
     pub(super) fn keep(&self, space: SpaceId, cipher: Arc<Cipher>) {
-        if !self.dropped.lock().contains(&space) {
+        let dropped = self.dropped.lock();
+        if !dropped.contains(&space) {
             self.data_keys.lock().insert(space, cipher);
         }
     }
