@@ -1,12 +1,10 @@
 //! The database file: its tables, its settings, its connections.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use polder_model::SmolStr;
 use polder_store::Revision;
-use polder_store::engine::EngineError;
+use polder_store::engine::{EngineError, Note};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, FileControl, OpenFlags, OptionalExtension};
 
@@ -152,7 +150,7 @@ pub(crate) fn upgrade(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Small things kept under a name, beside our own.
-pub(crate) fn notes(connection: &Connection) -> Result<Vec<(SmolStr, Arc<[u8]>)>, EngineError> {
+pub(crate) fn notes(connection: &Connection) -> Result<Vec<Note>, EngineError> {
     let mut statement =
         connection.prepare("SELECT name, value FROM meta WHERE name LIKE 'note:%'").map_err(engine_error)?;
     let mut rows = statement.query([]).map_err(engine_error)?;

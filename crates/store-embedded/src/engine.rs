@@ -28,6 +28,8 @@ use crate::wal::{WalFile, WalPosition};
 use crate::{compact, key, keys};
 
 const LOCK_FILE_NAME: &str = "LOCK";
+/// How many times, a second apart, emptying the WAL is put off.
+const PUT_OFF_MAX: u32 = 30;
 /// How many commits are verified at open. All of them are by [`crate::verify()`].
 const TAIL_LEN: u64 = 1_000;
 
@@ -78,6 +80,8 @@ pub struct SqliteEngine {
     lost_track: bool,
     /// The WAL may still have what was destroyed in the database.
     has_traces: bool,
+    /// How often that was put off, because there was much to copy first.
+    put_off: u32,
     /// Buffers of [`Engine::apply`], kept between calls.
     key: Vec<u8>,
     values: Vec<u8>,
@@ -139,6 +143,7 @@ impl SqliteEngine {
             lost_track: false,
             // What an earlier process left in the WAL.
             has_traces: wal_position.frames > 0,
+            put_off: 0,
             key: Vec::new(),
             values: Vec::new(),
             row: Vec::new(),
@@ -277,7 +282,13 @@ impl Engine for SqliteEngine {
 
     fn chore(&mut self) -> Result<bool, EngineError> {
         if self.has_traces && !self.lost_track {
-            self.has_traces = !self.clear_wal()?;
+            // Commits wait for it, so the thread copies first what it can. Under a flood of commits it may never be done.
+            if self.checkpointer.is_nearly_done() || self.put_off >= PUT_OFF_MAX {
+                self.put_off = 0;
+                self.has_traces = !self.clear_wal()?;
+            } else {
+                self.put_off += 1;
+            }
         }
         Ok(false)
     }

@@ -25,10 +25,15 @@ const FILTER_BITS: usize = 1 << 20;
 
 /// Pieces of text to look for, each with a number that says where it is from.
 pub struct Needles {
-    by_head: HashMap<[u8; PIECE_LEN_MIN], Vec<(u32, Box<[u8]>)>>,
+    by_head: HashMap<[u8; PIECE_LEN_MIN], Vec<Piece>>,
     /// Whether a piece may begin with four bytes.
     filter: Vec<u64>,
     len: usize,
+}
+
+struct Piece {
+    of: u32,
+    bytes: Box<[u8]>,
 }
 
 /// A place where a piece was found.
@@ -52,8 +57,8 @@ impl Needles {
         let Some(head) = piece.first_chunk::<PIECE_LEN_MIN>() else { return false };
         let (word, bit) = filter_place(head);
         self.filter[word] |= bit;
-        let piece = &piece[..piece.len().min(PIECE_LEN_MAX)];
-        self.by_head.entry(*head).or_default().push((of, piece.into()));
+        let bytes = piece[..piece.len().min(PIECE_LEN_MAX)].into();
+        self.by_head.entry(*head).or_default().push(Piece { of, bytes });
         self.len += 1;
         true
     }
@@ -117,8 +122,8 @@ impl Needles {
                 continue;
             }
             let pieces = self.by_head.get(head).into_iter().flatten();
-            for (of, _) in pieces.filter(|(_, piece)| bytes[at..].starts_with(piece)) {
-                found(*of, at);
+            for piece in pieces.filter(|piece| bytes[at..].starts_with(&piece.bytes)) {
+                found(piece.of, at);
             }
         }
     }

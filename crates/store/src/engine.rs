@@ -189,6 +189,9 @@ pub struct Batch {
     pub notes: Vec<(SmolStr, Option<Arc<[u8]>>)>,
 }
 
+/// Something kept under a name.
+pub type Note = (SmolStr, Arc<[u8]>);
+
 /// The key of a space as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpaceKey {
@@ -258,7 +261,7 @@ pub enum SpaceState {
 #[derive(Debug, Default)]
 pub struct Recovered {
     /// See [`Batch::notes`].
-    pub notes: Vec<(SmolStr, Arc<[u8]>)>,
+    pub notes: Vec<Note>,
     pub current: Revision,
     /// History up to here has been forgotten.
     pub compacted: Revision,

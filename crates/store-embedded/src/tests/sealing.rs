@@ -30,6 +30,13 @@ fn found(directory: &Path, pieces: impl Iterator<Item = (u32, Vec<u8>)>) -> Vec<
     found
 }
 
+/// A minute without commits.
+fn rest(engine: &mut SqliteEngine) {
+    for _ in 0..60 {
+        engine.chore().unwrap();
+    }
+}
+
 fn keys(spaces: impl Iterator<Item = u64>) -> Vec<SpaceKey> {
     spaces.map(|space| SpaceKey { space: SpaceId(space), wrapped: noise(space) }).collect()
 }
@@ -57,7 +64,7 @@ fn a_destroyed_key_leaves_no_trace() {
         assert_eq!(reader.key(SpaceId(some[0])).unwrap(), None);
     }
     drop(reader);
-    engine.chore().unwrap();
+    rest(&mut engine);
     let pieces = |space: u64| (space as u32, noise(space).to_vec());
     let all_gone = || found(directory.path(), (1..=2_000).filter(gone).map(pieces));
     assert_eq!(all_gone(), Vec::<u32>::new(), "while it runs");
@@ -74,7 +81,7 @@ fn a_destroyed_key_leaves_no_trace() {
     // One that is wrapped anew takes the place of the old one.
     let again = vec![SpaceKey { space: SpaceId(1), wrapped: noise(9_999) }];
     engine.apply(&Batch { keys: again, ..Batch::default() }).unwrap();
-    engine.chore().unwrap();
+    rest(&mut engine);
     assert_eq!(found(directory.path(), [1].into_iter().map(pieces)), Vec::<u32>::new());
     assert_eq!(rows(&engine), before);
     drop(engine);
@@ -138,7 +145,7 @@ fn notes_come_and_go() {
         vec![note("a", Some(b"one")), note("b", Some(b"")), note("c", Some(b"a note that will be gone"))];
     engine.apply(&Batch { notes, ..Batch::default() }).unwrap();
     engine.apply(&Batch { notes: vec![note("c", None), note("d", None)], ..Batch::default() }).unwrap();
-    engine.chore().unwrap();
+    rest(&mut engine);
     let piece = (1, b"a note that will be gone".to_vec());
     assert_eq!(found(directory.path(), [piece].into_iter()), Vec::<u32>::new());
     drop(engine);

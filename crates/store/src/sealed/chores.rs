@@ -7,12 +7,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use polder_model::SmolStr;
-
 use super::engine::SealedEngine;
 use super::keyring::failed;
 use super::wrapped;
-use crate::engine::{Batch, Engine, EngineError, FilledVersion, Recovered, SpaceKey, SpaceState};
+use crate::engine::{Batch, Engine, EngineError, FilledVersion, Note, Recovered, SpaceKey, SpaceState};
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 use crate::object::Record;
 
@@ -45,11 +43,7 @@ pub(super) struct SealingPass {
 
 impl<E: Engine> SealedEngine<E> {
     /// Finds what an earlier run has left to do, and what the present settings ask for.
-    pub(super) fn begin_chores(
-        &mut self,
-        notes: &[(SmolStr, Arc<[u8]>)],
-        recovered: &Recovered,
-    ) -> Result<(), EngineError> {
+    pub(super) fn begin_chores(&mut self, notes: &[Note], recovered: &Recovered) -> Result<(), EngineError> {
         if !self.keyring.outdated().is_empty() {
             self.rewrapping = Some(Rewrapping::default());
         }

@@ -26,6 +26,9 @@ pub struct SealedEngine<E> {
     pub(super) sealing: Option<SealingPass>,
 }
 
+/// The keys that a batch makes.
+type MadeKeys = HashMap<SpaceId, Arc<Cipher>>;
+
 impl<E: Engine> SealedEngine<E> {
     pub fn new(inner: E, keyring: Arc<Keyring>) -> SealedEngine<E> {
         let reader = inner.own_reader();
@@ -58,14 +61,14 @@ impl<E: Engine> SealedEngine<E> {
     }
 
     /// A batch with chosen records sealed, and the keys that it makes; `None` when there are no such records.
-    fn sealed(&self, batch: &Batch) -> Result<Option<(Batch, HashMap<SpaceId, Arc<Cipher>>)>, EngineError> {
+    fn sealed(&self, batch: &Batch) -> Result<Option<(Batch, MadeKeys)>, EngineError> {
         let is_chosen =
             |write: &ObjectWrite| write.record.is_some() && self.keyring.is_chosen(write.entry.resource);
         if !batch.objects.iter().any(is_chosen) {
             return Ok(None);
         }
         let mut sealed = batch.clone();
-        let mut made: HashMap<SpaceId, Arc<Cipher>> = HashMap::new();
+        let mut made = MadeKeys::new();
         for ObjectWrite { entry, record } in &mut sealed.objects {
             let Some(plain) = record.as_ref().filter(|_| self.keyring.is_chosen(entry.resource)) else {
                 continue;

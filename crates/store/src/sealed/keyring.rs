@@ -16,7 +16,7 @@ use polder_model::{GroupResource, SmolStr, format_smolstr};
 use super::cipher::{Cipher, Secret};
 use super::data_keys::DataKeys;
 use super::wrapped::{self, KeyEncryption, KeyError, WrappedKey};
-use crate::engine::{EngineError, Reader, SpaceKey};
+use crate::engine::{EngineError, Note, Reader, SpaceKey};
 use crate::key::{ResourceId, SpaceId};
 
 /// Store keys are noted under this and their number.
@@ -88,7 +88,7 @@ impl Keyring {
     }
 
     /// Opens the store keys that a store has noted, for reading. Asks outside, and fails if one cannot be unwrapped.
-    pub fn open(&self, notes: &[(SmolStr, Arc<[u8]>)]) -> Result<(), KeyError> {
+    pub fn open(&self, notes: &[Note]) -> Result<(), KeyError> {
         for (name, value) in notes.iter().filter(|(name, _)| name.starts_with(STORE_KEY_NOTE)) {
             let noted = decode_note(name, value);
             let (number, wrapped) =
@@ -125,10 +125,7 @@ impl Keyring {
 
     /// Opens the store keys, and makes one if there is none, or none of the present key-encryption key. Returns what has to be
     /// noted then.
-    pub(super) fn begin(
-        &self,
-        notes: &[(SmolStr, Arc<[u8]>)],
-    ) -> Result<Option<(StoreKey, StoredNote)>, KeyError> {
+    pub(super) fn begin(&self, notes: &[Note]) -> Result<Option<(StoreKey, StoredNote)>, KeyError> {
         self.open(notes)?;
         let number = match self.newest() {
             None if self.resources.is_empty() => return Ok(None),
@@ -279,7 +276,7 @@ impl std::fmt::Debug for Keyring {
 }
 
 /// The store keys that a store has noted, without opening them.
-pub fn noted_keys(notes: &[(SmolStr, Arc<[u8]>)]) -> Vec<StoreKeyStatus> {
+pub fn noted_keys(notes: &[Note]) -> Vec<StoreKeyStatus> {
     let noted = notes.iter().filter_map(|(name, value)| decode_note(name, value));
     let mut keys: Vec<_> =
         noted.map(|(number, wrapped)| StoreKeyStatus { number, key: wrapped.key }).collect();
