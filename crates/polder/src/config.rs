@@ -6,6 +6,8 @@ use anyhow::Context as _;
 use polder_store::Limits;
 use serde::Deserialize;
 
+use crate::encryption::Encryption;
+
 /// `apiVersion: config.polder.dev/v1alpha1`, `kind: ServerConfiguration`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -26,6 +28,8 @@ pub(crate) struct Configuration {
     pub(crate) webhook_denied_networks: Vec<String>,
     /// Limits of planes that name none of their own.
     pub(crate) default_limits: PlaneLimits,
+    /// Which records are sealed on disk, and with which keys.
+    pub(crate) encryption: Encryption,
     /// Memory for hot objects.
     pub(crate) cache_bytes: Option<usize>,
     /// How long old versions are kept.

@@ -2,7 +2,9 @@
 
 mod commands;
 mod config;
+mod encryption;
 mod extensions;
+mod kms;
 mod webhooks;
 
 use std::process::ExitCode;

@@ -15,6 +15,7 @@ use polder_model::SmolStr;
 use polder_registry::client::LocalClient;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
 use polder_server::{Aggregator, Pki, Server, State, pki};
+use polder_store::sealed::{Keyring, SealedEngine};
 use polder_store::{Store, StoreOptions};
 use polder_store_embedded::SqliteEngine;
 use tokio_util::sync::CancellationToken;
@@ -94,7 +95,8 @@ impl Serve {
             address: Some(advertised(self.listen, &url)),
             front_proxy_ca: pki.front_proxy().ca().into(),
         };
-        let store = self.open_store(&configuration, &site)?;
+        let keyring = configuration.encryption.keyring(&self.data_dir)?;
+        let store = self.open_store(&configuration, &site, keyring.clone())?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
         let text = pki.admin_kubeconfig(&url)?;
         // On a full disk the server still starts.
@@ -128,6 +130,7 @@ impl Serve {
         registry.set_webhook_client(Arc::new(Webhooks::new(egress)));
         registry.tasks.spawn(registry.clone().run_chores());
         let stop = CancellationToken::new();
+        registry.tasks.spawn(configuration.encryption.clone().keep_up(keyring, stop.clone()));
         let client = Arc::new(LocalClient::new(registry.clone()));
         let controllers = polder_controllers::Options {
             root_ca: site.ca,
@@ -181,9 +184,11 @@ impl Serve {
         &self,
         configuration: &Configuration,
         site: &bootstrap::Site,
+        keyring: Arc<Keyring>,
     ) -> anyhow::Result<Arc<Store>> {
         let engine =
             SqliteEngine::open(&self.data_dir.join("store"), &polder_store_embedded::Options::default())?;
+        let engine = SealedEngine::new(engine, keyring);
         let mut options = StoreOptions::default();
         if let Some(bytes) = configuration.cache_bytes {
             options.cache_bytes_max = bytes;

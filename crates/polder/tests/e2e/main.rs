@@ -24,6 +24,7 @@ mod planes;
 mod process;
 mod python;
 mod sample_apiserver;
+mod sealing;
 mod tokens;
 mod tools;
 mod watch;
