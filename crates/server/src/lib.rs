@@ -3,6 +3,7 @@
 
 mod aggregator;
 mod answer;
+pub mod audit;
 mod body;
 mod bounds;
 mod budget;
@@ -79,6 +80,8 @@ pub struct State {
     draining: AtomicBool,
     /// Watches end now.
     stopping: CancellationToken,
+    /// Who notes requests, if somebody does.
+    audit: Option<Arc<audit::Audit>>,
     /// The way to extension servers, if there is one.
     aggregator: Option<Arc<Aggregator>>,
 }
@@ -105,6 +108,7 @@ impl State {
             draining: AtomicBool::new(false),
             stopping: CancellationToken::new(),
             aggregator: None,
+            audit: None,
         }
     }
 
@@ -112,6 +116,12 @@ impl State {
     #[must_use]
     pub fn with_aggregator(self, aggregator: Arc<Aggregator>) -> State {
         State { aggregator: Some(aggregator), ..self }
+    }
+
+    /// The same with requests noted.
+    #[must_use]
+    pub fn with_audit(self, audit: Option<Arc<audit::Audit>>) -> State {
+        State { audit, ..self }
     }
 
     /// The same with other bounds.
