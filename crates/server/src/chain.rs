@@ -94,7 +94,8 @@ pub(crate) async fn serve(
                 user: found.as_ref().ok().map(|(_, user)| user).or(known.as_ref()),
                 plane: found.as_ref().ok().map(|(plane, _)| plane),
             };
-            trace = audit.begin(&state.registry, arrival).await?;
+            trace = audit.begin(&state.registry, arrival).await;
+            audit.check_room(trace.as_ref())?;
         }
         let (plane, user) = found?;
         // Nobody in particular can do nothing in particular, so nothing of a plane's share is spent on it.

@@ -114,7 +114,7 @@ fn a_plane_reads_its_trail() {
     // Nobody writes it.
     acme.post(EVENTS, &json!({"metadata": {"name": "x"}})).expect(405);
     acme.put(&format!("{EVENTS}/{name}"), created).expect(405);
-    acme.patch(&format!("{EVENTS}/{name}"), "application/merge-patch+json", &json!({})).expect(405);
+    acme.patch(&format!("{EVENTS}/{name}"), "merge", &json!({})).expect(405);
     acme.delete(&format!("{EVENTS}/{name}")).expect(405);
     acme.delete(EVENTS).expect(405);
 }
@@ -156,7 +156,11 @@ fn a_trail_is_watched() {
 /// as whoever has the name of a plane that is gone.
 #[test]
 fn trails_stay_at_home() {
-    let polder = trail();
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = directory.path().join("tokens.csv");
+    fs::write(&tokens, "guest,gus,1\nmaster,max,2,system:masters\n").unwrap();
+    let polder =
+        Polder::start_in(directory, &format!("audit: {{trail: {{}}}}\ntokenFile: {}\n", tokens.display()));
     let (acme, globex) = (polder.plane("acme"), polder.plane("globex"));
     for number in 0..6 {
         globex.post(MAPS, &map(&format!("of-globex-{number}"))).expect(201);
@@ -195,6 +199,14 @@ fn trails_stay_at_home() {
     user.get(&format!("{EVENTS}/{name}")).expect(403);
     user.must("GET", &format!("{EVENTS}?watch=true"), &[], b"").expect(403);
     acme.anonymous().unwrap().in_plane("acme").get(EVENTS).expect(403);
+    // A guest for whom no plane has a binding; the core plane's own trail is nobody else's either.
+    let guest = acme.with_token("guest").unwrap();
+    guest.in_plane("globex").get(EVENTS).expect(404);
+    guest.at_root().get(EVENTS).expect(403);
+    // The provider's administrators read every plane's, one at a time.
+    let master = acme.with_token("master").unwrap();
+    assert!(!master.in_plane("acme").get(EVENTS).expect(200).text().contains("of-globex"));
+    assert!(!master.at_root().get(EVENTS).expect(200).text().contains("of-globex"));
     // Whoever has a right to it, and to nothing else.
     let role = json!({"metadata": {"name": "auditor"}, "rules": [
         {"apiGroups": ["audit.polder.dev"], "resources": ["events"], "verbs": ["get", "list", "watch"]}]});
@@ -270,8 +282,7 @@ fn a_plane_has_a_policy() {
     let secret = json!({"metadata": {"name": "s"}, "data": {"a": HIDDEN}});
     acme.post(SECRETS, &secret).expect(201);
     acme.get(SECRETS).expect(200);
-    acme.patch(&format!("{SECRETS}/s"), "application/merge-patch+json", &json!({"data": {"b": HIDDEN}}))
-        .expect(200);
+    acme.patch(&format!("{SECRETS}/s"), "merge", &json!({"data": {"b": HIDDEN}})).expect(200);
     acme.post(SECRETS, &json!({"metadata": {"name": "t"}, "data": {"a": (format!("{HIDDEN}!"))}}));
     let review =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": HIDDEN}});

@@ -212,7 +212,7 @@ mod tests {
                 (
                     r#"{"metadata":{"name":"p"},"spec":{"auditPolicy":{"rules":[{"level":"Much"}]}}}"#,
                     &[
-                        r#"spec.auditPolicy.rules[0].level: Unsupported value: "Much": supported values: "Metadata", "None", "Request", "RequestResponse""#,
+                        r#"spec.auditPolicy.rules[0].level: Unsupported value: "Much": supported values: "None", "Metadata", "Request", "RequestResponse""#,
                     ],
                 ),
             ],

@@ -101,3 +101,33 @@ fn parts(path: &Path) -> (String, String) {
     let end = path.extension().map_or(String::new(), |end| format!(".{}", end.to_string_lossy()));
     (text(path.file_stem()), end)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_files_are_set_aside() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
+        std::fs::write(directory.path().join("audit-notes.log"), "somebody else's").unwrap();
+        let options = LogOptions { path: path.clone(), bytes_max: 20, age_seconds_max: 0, files_max: 2 };
+        let mut log = Log::open(options.clone()).unwrap();
+        for number in 0..9 {
+            log.write(format!("line {number}..\n").as_bytes()).unwrap();
+        }
+        drop(log);
+        let mut log = Log::open(options).unwrap();
+        log.write(b"after\n").unwrap();
+        let mut names: Vec<String> = std::fs::read_dir(directory.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names.len(), 4, "{names:?}");
+        let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
+        assert_eq!(read("audit.log"), "line 8..\nafter\n");
+        assert_eq!(read(&names[1]), "line 6..\nline 7..\n", "the newest are kept");
+        assert_eq!(read(&names[0]), "line 4..\nline 5..\n");
+    }
+}

@@ -218,7 +218,7 @@ impl Audit {
         self: &Arc<Self>,
         registry: &Registry,
         arrival: Arrival<'_>,
-    ) -> Result<Option<Arc<Trace>>, Status> {
+    ) -> Option<Arc<Trace>> {
         let Arrival { audit_id, route, method, uri, headers, query, address, user, plane } = arrival;
         let path = route.path();
         let (resource, verb) = match route.request() {
@@ -232,7 +232,7 @@ impl Audit {
             _ => Verdict::default(),
         };
         if provider.level == Level::None && own.level == Level::None {
-            return Ok(None);
+            return None;
         }
         let beginning = trace::Beginning {
             plane: plane.map(|plane| (plane.id, plane.name.clone())),
@@ -245,13 +245,18 @@ impl Audit {
             address,
             resource,
         };
-        let trace = Trace::begin(self, beginning);
-        if self.when_full == WhenFull::Refuse && provider.level > Level::None && self.sink.is_full() {
+        Some(Trace::begin(self, beginning))
+    }
+
+    /// Refuses what could not be noted for the provider, if it wants that.
+    pub(crate) fn check_room(&self, trace: Option<&Arc<Trace>>) -> Result<(), Status> {
+        let wanted =
+            trace.filter(|_| self.when_full == WhenFull::Refuse).and_then(|trace| trace.of_provider());
+        if wanted.is_some_and(|plane| self.sink.is_full(plane)) {
             let why = "requests cannot be noted as fast as they come: try again";
-            let status = Status::unavailable(why).with_retry_after(1);
-            return Err(status);
+            return Err(Status::unavailable(why).with_retry_after(1));
         }
-        Ok(Some(trace))
+        Ok(())
     }
 
     /// What a plane wants noted. What was read is good for a while.

@@ -123,9 +123,12 @@ impl Sink {
         }
     }
 
-    /// Whether so much waits to be written that somebody may not want to add more.
-    pub(super) fn is_full(&self) -> bool {
-        self.queue.lock().0.bytes.len() > self.bytes_max / 8 * 3
+    /// Whether a plane has next to no room left. Other planes may have some: it is they who are not to suffer.
+    pub(super) fn is_full(&self, plane: PlaneId) -> bool {
+        let queue = self.queue.lock();
+        let free = self.bytes_max.saturating_sub(queue.0.bytes.len());
+        let own = queue.0.shares.get(&plane).map_or(0, |share| share.bytes);
+        own + self.bytes_max / 8 > free
     }
 
     /// Takes what is there in exchange for an empty buffer; waits a while if nothing is. False when all is done.
@@ -157,6 +160,7 @@ mod tests {
         for _ in 0..20 {
             sink.push(loud, Outlets::Both, 0, &[b'x'; 10]);
         }
+        assert!(sink.is_full(loud) && !sink.is_full(quiet));
         sink.push(quiet, Outlets::Both, 0, &[b'y'; 10]);
         sink.push(loud, Outlets::Provider, 0, &[b'x'; 10]);
         let mut buffer = Buffer::default();

@@ -98,6 +98,15 @@ impl Trace {
         self.verdicts[0].level.max(self.verdicts[1].level)
     }
 
+    /// The plane, if the provider wants this noted.
+    pub(super) fn of_provider(&self) -> Option<PlaneId> {
+        (self.verdicts[0].level > Level::None).then(|| self.plane_id())
+    }
+
+    fn plane_id(&self) -> PlaneId {
+        self.plane.as_ref().map_or(PlaneId::CORE, |(id, _)| *id)
+    }
+
     fn asked(&self) -> Option<AskedResource<'_>> {
         self.resource.as_ref().map(asked)
     }
@@ -194,7 +203,7 @@ impl Trace {
     /// Writes the event of a stage for whoever wants it.
     fn note(&self, stage: Stage) {
         let [provider, plane] = self.verdicts;
-        let id = self.plane.as_ref().map_or(PlaneId::CORE, |(id, _)| *id);
+        let id = self.plane_id();
         let alike =
             provider.level == plane.level && provider.omit_managed_fields == plane.omit_managed_fields;
         let wanted = [(provider, Outlets::Provider), (plane, Outlets::Plane)];

@@ -170,3 +170,76 @@ async fn send(
     }
     poster.post(body).await
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use polder_model::Value;
+
+    use super::*;
+    use crate::audit::AuditOptions;
+
+    /// Refuses so often, then takes everything.
+    #[derive(Default)]
+    struct Fake {
+        refusals: AtomicU32,
+        bodies: Mutex<Vec<Vec<u8>>>,
+    }
+
+    impl AuditPoster for Fake {
+        fn post(&self, body: Vec<u8>) -> BoxFuture<'_, Result<(), String>> {
+            let left = self.refusals.load(Ordering::Relaxed);
+            self.refusals.store(left.saturating_sub(1), Ordering::Relaxed);
+            if left == 0 {
+                self.bodies.lock().push(body);
+            }
+            Box::pin(async move { if left == 0 { Ok(()) } else { Err("not now".into()) } })
+        }
+    }
+
+    fn event(number: usize) -> String {
+        format!(r#"{{"n":{number}}}"#)
+    }
+
+    /// How many events each batch has that arrives of so many, and how many are lost.
+    async fn sent(events: usize, refusals: u32, buffer_bytes_max: usize) -> (Vec<usize>, u64) {
+        let options =
+            WebhookOptions { batch_len_max: 4, buffer_bytes_max, tries: 3, ..WebhookOptions::default() };
+        let audit = Audit::open(AuditOptions::default()).unwrap();
+        let waiting = Arc::new(Waiting::new(options));
+        let fake = Arc::new(Fake { refusals: AtomicU32::new(refusals), ..Fake::default() });
+        let (stop, poster) = (CancellationToken::new(), fake.clone());
+        let running = run(audit.clone(), waiting.clone(), poster, stop.clone());
+        let mut lost = 0;
+        for number in 0..events {
+            lost += u64::from(!waiting.push(&[event(number).as_bytes()]));
+        }
+        let stopping = async {
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            stop.cancel();
+        };
+        tokio::join!(running, stopping);
+        audit.close();
+        let mut next = 0;
+        let lens = fake.bodies.lock().iter().map(|body| {
+            let list = Value::parse(body).unwrap();
+            assert_eq!(list.str_at(&["kind"]), Some("EventList"));
+            let items = list.array_at(&["items"]);
+            for item in items {
+                assert!(item.i64_at(&["n"]).unwrap() >= next, "in order");
+                next = item.i64_at(&["n"]).unwrap() + 1;
+            }
+            items.len()
+        });
+        (lens.collect(), lost + audit.counts().lost_webhook.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn batches() {
+        assert_eq!(sent(10, 0, 1 << 20).await, (vec![4, 4, 2], 0));
+        assert_eq!(sent(1, 2, 1 << 20).await, (vec![1], 0), "tried again");
+        assert_eq!(sent(6, 3, 1 << 20).await, (vec![2], 4), "given up, and counted");
+        assert_eq!(sent(10, 0, 7 * 5).await, (vec![4, 1], 5), "no room, and counted");
+    }
+}
