@@ -222,7 +222,8 @@ mod tests {
         tokio::join!(running, stopping);
         audit.close();
         let mut next = 0;
-        let lens = fake.bodies.lock().iter().map(|body| {
+        let bodies = fake.bodies.lock();
+        let lens = bodies.iter().map(|body| {
             let list = Value::parse(body).unwrap();
             assert_eq!(list.str_at(&["kind"]), Some("EventList"));
             let items = list.array_at(&["items"]);
