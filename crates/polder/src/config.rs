@@ -34,6 +34,8 @@ pub(crate) struct Configuration {
     pub(crate) cache_bytes: Option<usize>,
     /// How long old versions are kept.
     pub(crate) history_seconds: Option<u64>,
+    /// What is noted of requests, and where.
+    pub(crate) audit: Option<crate::audit::AuditConfiguration>,
     /// How long the server goes on, no longer ready, after it was told to stop.
     pub(crate) shutdown_delay_seconds: u64,
 }

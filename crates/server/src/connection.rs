@@ -126,6 +126,7 @@ async fn connection(
 ) {
     stream.set_nodelay(true).ok();
     let bounds = state.bounds;
+    let address = stream.peer_addr().ok().map(|address| address.ip());
     let handshake = acceptor.accept(Patient::new(stream, bounds.send_patience));
     let handshake = tokio::time::timeout(bounds.handshake_patience, handshake);
     let Ok(Ok(stream)) = handshake.await else { return };
@@ -134,6 +135,7 @@ async fn connection(
     let peer = Arc::new(Peer {
         certificate: certificate.map(|first| ClientCertificate::read(first).ok_or(Unauthenticated)),
         server_name: session.server_name().map(str::to_ascii_lowercase),
+        address,
         lane,
         strangers: Strangers::new(&state.strangers),
     });

@@ -3,6 +3,7 @@
 
 mod aggregator;
 mod answer;
+pub mod audit;
 mod body;
 mod bounds;
 mod budget;
@@ -80,6 +81,8 @@ pub struct State {
     draining: AtomicBool,
     /// Watches end now.
     stopping: CancellationToken,
+    /// Who notes requests, if somebody does.
+    audit: Option<Arc<audit::Audit>>,
     /// The way to extension servers, if there is one.
     aggregator: Option<Arc<Aggregator>>,
 }
@@ -106,6 +109,7 @@ impl State {
             draining: AtomicBool::new(false),
             stopping: CancellationToken::new(),
             aggregator: None,
+            audit: None,
         }
     }
 
@@ -119,6 +123,12 @@ impl State {
     #[must_use]
     pub fn with_busy_threads(self, busy: tokio::runtime::Handle) -> State {
         State { threads: Arc::new(threads::Threads::new(2 * cores(), Some(busy))), ..self }
+    }
+
+    /// The same with requests noted.
+    #[must_use]
+    pub fn with_audit(self, audit: Option<Arc<audit::Audit>>) -> State {
+        State { audit, ..self }
     }
 
     /// The same with other bounds.

@@ -26,6 +26,9 @@ use crate::config::Configuration;
 use crate::extensions::Extensions;
 use crate::webhooks::Webhooks;
 
+/// How long the last audit events may take to leave.
+const AUDIT_PATIENCE: Duration = Duration::from_secs(10);
+
 /// What `--help` says last.
 const ENVIRONMENT: &str = "\
 Environment:
@@ -117,7 +120,12 @@ impl Serve {
             clock: now,
             authenticators: Arc::new(Authenticators { tokens, accounts: Some(pki.account_tokens()) }),
         };
-        let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
+        let audit = configuration.audit.as_ref().map(|audit| audit.open(&self.data_dir)).transpose()?;
+        let mut registry = Registry::new(store.clone(), Chain::default(), options);
+        if let Some(ledger) = audit.as_ref().and_then(|audit| audit.ledger()) {
+            registry = registry.with_audit_trail(ledger);
+        }
+        let registry = Arc::new(registry);
         let networks =
             |all: &[String]| -> Result<Vec<Network>, _> { all.iter().map(|one| one.parse()).collect() };
         let egress = Egress {
@@ -146,7 +154,10 @@ impl Serve {
         let delay = Duration::from_secs(configuration.shutdown_delay_seconds);
         let state = State::new(registry, pki, domains, delay)
             .with_aggregator(aggregator)
-            .with_busy_threads(busy.clone());
+            .with_busy_threads(busy.clone())
+            .with_audit(audit.clone());
+        let posted = CancellationToken::new();
+        let posting = audit.clone().map(|audit| state.registry.tasks.spawn(audit.post(posted.clone())));
         let state = Arc::new(state);
 
         let running = server.run(state, stop.clone());
@@ -175,6 +186,15 @@ impl Serve {
         };
         let (outcome, (), ()) = tokio::join!(running, signalled, controllers);
         store.close();
+        if let Some(audit) = audit {
+            audit.close();
+            posted.cancel();
+        }
+        if let Some(posting) = posting
+            && tokio::time::timeout(AUDIT_PATIENCE, posting).await.is_err()
+        {
+            tracing::warn!("the audit webhook does not take the last events: they are lost");
+        }
         tracing::info!("stopped");
         outcome?;
         Ok(())
