@@ -1,5 +1,6 @@
 //! Polder: many Kubernetes control planes from one process. This is the one binary: the server and the command line.
 
+mod authentication;
 mod commands;
 mod config;
 mod extensions;

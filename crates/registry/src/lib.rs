@@ -4,6 +4,7 @@
 //! commit. What differs between kinds is data ([`definition::ResourceDefinition`]) and a few pure functions
 //! ([`behavior::Behavior`]); no kind has a route or storage code of its own.
 
+pub mod authentication;
 pub mod behavior;
 pub mod bootstrap;
 pub mod catalog;
