@@ -43,8 +43,10 @@ pub(crate) struct Peer {
     /// Who the client's verified certificate says it is, read once: it is the same for every request. `None`
     /// without a certificate.
     pub(crate) certificate: Option<Result<ClientCertificate, Unauthenticated>>,
-    /// Whether it is a proxy whose word about others counts; its certificate says nothing about itself then.
+    /// Whether it is a proxy whose word about others counts.
     pub(crate) is_proxy: bool,
+    /// Its certificate says nothing about itself: it is one for proxies.
+    pub(crate) is_only_proxy: bool,
     /// The host name asked for in the TLS handshake.
     pub(crate) server_name: Option<String>,
     /// Among whose work this connection's is counted.
@@ -225,8 +227,8 @@ async fn authenticated(
         Anonymous::Nobody => false,
         Anonymous::Paths(paths) => paths.is_empty() || paths.contains(&SmolStr::new(route.path())),
     };
-    // A proxy that says nothing is not nobody in particular: its certificate is no good for that.
-    if is_welcome && !peer.is_proxy { Ok(UserInfo::anonymous()) } else { Err(Status::unauthorized()) }
+    // A credential that is no good here makes nobody in particular of nobody.
+    if is_welcome && !peer.is_only_proxy { Ok(UserInfo::anonymous()) } else { Err(Status::unauthorized()) }
 }
 
 /// What a proxy says about others is for us, and for nobody behind us.

@@ -143,6 +143,7 @@ async fn connection(
     let peer = Arc::new(Peer {
         certificate: certificate.map(|first| ClientCertificate::read(first).ok_or(Unauthenticated)),
         is_proxy: vouched.of_proxy && chain.first().is_some_and(is_proxy),
+        is_only_proxy: vouched.of_proxy && !vouched.of_client,
         server_name: session.server_name().map(str::to_ascii_lowercase),
         lane,
         strangers: Strangers::new(&state.strangers),

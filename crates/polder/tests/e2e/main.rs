@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod aggregation;
+mod authentication;
 mod conversion;
 mod custom;
 mod discovery;
