@@ -56,9 +56,12 @@ pub struct IssuerGet<'a> {
     pub answer_bytes_max: usize,
 }
 
+/// Whose issuer, and which.
+type IssuerKey = (Option<PlaneId>, [u8; 32]);
+
 /// Keys by issuer.
 pub(super) struct KeySets {
-    slots: Mutex<Recent<(Option<PlaneId>, [u8; 32]), Arc<Slot>>>,
+    slots: Mutex<Recent<IssuerKey, Arc<Slot>>>,
     plane_fetches: Arc<Semaphore>,
     tasks: TaskTracker,
 }
@@ -174,8 +177,7 @@ impl KeySets {
             drop(turn);
         });
         fetching.await.ok();
-        let found = slot.state.lock().keys.clone();
-        found
+        slot.state.lock().keys.clone()
     }
 }
 

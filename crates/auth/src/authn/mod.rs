@@ -78,11 +78,13 @@ pub struct Authenticators {
     sources: ArcSwap<Sources>,
     client: OnceLock<Arc<dyn IssuerClient>>,
     keys: KeySets,
-    /// By whose issuer and the token's digest.
-    verified: Mutex<Recent<(Option<PlaneId>, [u8; 32]), Remembered>>,
+    verified: Mutex<Recent<TokenKey, Remembered>>,
     /// Changes of the configuration that were taken over, and that were not.
     reloads: [AtomicU64; 2],
 }
+
+/// Whose issuers were asked, and the digest of the token.
+type TokenKey = (Option<PlaneId>, [u8; 32]);
 
 #[derive(Clone)]
 struct Remembered {

@@ -38,11 +38,14 @@ pub trait TokenReviewer: Send + Sync {
 
 pub type ReviewAnswer<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
 
+/// Until when it is remembered, and who it is.
+type Answer = (i64, Option<UserInfo>);
+
 /// The webhook, and what it said lately.
 pub struct TokenWebhook {
     reviewer: Arc<dyn TokenReviewer>,
     remember_seconds: i64,
-    answers: Mutex<Recent<[u8; 32], (i64, Option<UserInfo>)>>,
+    answers: Mutex<Recent<[u8; 32], Answer>>,
     places: Semaphore,
     waiting: AtomicUsize,
 }
