@@ -2,7 +2,8 @@
 //! that change while the server runs; and that no credential of one plane is any good in another.
 
 use std::fs;
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -211,6 +212,7 @@ fn bootstrap_tokens() {
     let over = json!({"stringData": {"expiration": "2001-01-01T00:00:00Z"}});
     acme.patch(&format!("{secrets}/bootstrap-token-abcdef"), "merge", &over).expect(200);
     acme.with_token(token).unwrap().get(MAPS).expect(401);
+    eventually("the secret goes", || acme.get(&format!("{secrets}/bootstrap-token-abcdef")).code == 404);
 }
 
 /// A webhook of the provider's is asked about tokens nobody else knows.
@@ -500,6 +502,55 @@ fn clients_bring_tokens_of_issuers() {
         let output = Command::new(python).args(["-c", script]).arg(&given).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+/// An OpenID provider that somebody else wrote: sign in there, and the ID token is good here.
+#[test]
+fn a_real_provider() {
+    let Some(python) = tools::find("POLDER_TEST_OPENID_PROVIDER", "OpenID provider") else { return };
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let certificate = params.self_signed(&key).unwrap().pem();
+    let directory = tempfile::tempdir().unwrap();
+    let (certificate_file, key_file) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
+    fs::write(&certificate_file, &certificate).unwrap();
+    fs::write(&key_file, key.serialize_pem()).unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/provider.py");
+    let mut provider = Command::new(python)
+        .args(["-W", "ignore", script])
+        .args([&certificate_file, &key_file])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(fs::File::create(directory.path().join("log")).unwrap())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(provider.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let log = || fs::read_to_string(directory.path().join("log")).unwrap();
+    let told: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("no token: {line} {}", log()));
+    let entry = json!({
+        "issuer": {"url": told["issuer"], "certificateAuthority": certificate, "audiences": ["polder"]},
+        "claimMappings": {
+            "username": {"expression": "'openid:' + claims.sub"},
+            "groups": {"expression": "claims.groups.map(group, 'openid:' + group)"},
+        },
+        "userValidationRules": [{"expression": "!user.username.startsWith('system:')"}],
+    });
+    let polder = with_issuers(&[entry.clone()], LOOPBACK);
+    let acme = polder.plane("acme");
+    let body = json!({"spec": {"authentication": {"jwt": [entry]}}});
+    polder.admin.patch(&format!("{PLANES}/acme"), "merge", &body).expect(200);
+    let token = told["token"].as_str().unwrap();
+    for client in [polder.admin.with_token(token).unwrap(), acme.with_token(token).unwrap()] {
+        let user = who(&client);
+        assert_eq!(
+            (&user["username"], &user["groups"][0]),
+            (&json!("openid:ann"), &json!("openid:dev")),
+            "{user}"
+        );
+    }
+    drop(provider.stdin.take());
+    provider.wait().unwrap();
 }
 
 /// `polder plane` says as whom it asked.
