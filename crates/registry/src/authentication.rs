@@ -166,3 +166,27 @@ impl Registry {
         Ok(issuers)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use polder_model::json;
+
+    use super::*;
+
+    #[test]
+    fn equal_issuers_are_one() {
+        let issuer = |url: &str| {
+            let entry = json!({"issuer": {"url": url, "audiences": ["a"]}, "claimMappings": {"username": {"claim": "sub", "prefix": ""}}});
+            authn::plane_issuers(&json!({"jwt": [entry]}), &FieldPath::ROOT).0.remove(0)
+        };
+        let issuers = IssuersOfPlanes::default();
+        let one = issuers.shared(issuer("https://a"));
+        assert!(Arc::ptr_eq(&one, &issuers.shared(issuer("https://a"))));
+        assert!(!Arc::ptr_eq(&one, &issuers.shared(issuer("https://b"))));
+        drop(one);
+        for number in 0..2 * SHARED_LEN_MAX {
+            issuers.shared(issuer(&format!("https://{number}")));
+        }
+        assert!(issuers.shared.lock().len() <= SHARED_LEN_MAX + 1, "those nobody has are let go");
+    }
+}
