@@ -31,7 +31,7 @@ const SAMPLED: usize = 10;
 const NODES: usize = 2;
 /// The plane that needs little, and how often it does.
 const LIGHT: &str = "light";
-const LIGHT_EVERY: Duration = Duration::from_millis(50);
+const LIGHT_EVERY: Duration = Duration::from_millis(20);
 /// Milliseconds from event to write, in 99 of 100 cases.
 const GOAL: f64 = 50.0;
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use polder_model::{Lanes, PlaneId};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
@@ -118,6 +119,8 @@ pub struct Turn<'q, T: Clone + Eq + Hash> {
     pub item: T,
     /// How many objects it may make.
     room: usize,
+    /// Its plane is in a long place.
+    is_long: bool,
     over: bool,
 }
 
@@ -186,11 +189,11 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
             let due = {
                 let mut state = self.state.lock();
                 state.wake(Instant::now());
-                if let Some((plane, item, room)) = state.pop() {
+                if let Some((plane, item, room, is_long)) = state.pop() {
                     if state.ready.has_next() {
                         self.added.notify_one();
                     }
-                    return Turn { queue: self, plane, item, room, over: false };
+                    return Turn { queue: self, plane, item, room, is_long, over: false };
                 }
                 state.due()
             };
@@ -379,18 +382,18 @@ impl<T: Clone + Eq + Hash> State<T> {
         }
     }
 
-    fn pop(&mut self) -> Option<(PlaneId, T, usize)> {
+    fn pop(&mut self) -> Option<(PlaneId, T, usize, bool)> {
         let (plane, item) = self.ready.pop()?;
         let now = self.now();
-        let mut room = usize::MAX;
+        let (mut room, mut is_long) = (usize::MAX, false);
         if let Some(stage) = &mut self.stage {
             stage.begin(plane, now);
-            room = stage.room(plane);
+            (room, is_long) = (stage.room(plane), stage.is_long(plane));
         }
         if let Some(entry) = self.planes.get_mut(&plane).and_then(|known| known.items.get_mut(&item)) {
             entry.state = ItemState::Working;
         }
-        Some((plane, item, room))
+        Some((plane, item, room, is_long))
     }
 
     fn finish(&mut self, plane: PlaneId, item: &T, outcome: Outcome, everything: &T) {
@@ -462,12 +465,13 @@ pub struct Pace {
     pub long: Duration,
 }
 
-/// Works on a queue for ever, each item in a task of its own: whatever goes wrong with one, the others go on. `revision`
-/// tells how far the feed has come.
+/// Works on a queue for ever, each item in a task of its own: whatever goes wrong with one, the others go on. Turns of planes
+/// in long places run on threads of their own, so that the others need not wait for what these compute. `revision` tells how
+/// far the feed has come.
 pub async fn work_on<T, O, F>(
     owner: Arc<O>,
     pace: Pace,
-    tasks: TaskTracker,
+    (tasks, long): (TaskTracker, Handle),
     queue: fn(&O) -> &FairQueue<T>,
     revision: fn(&O) -> u64,
     work: F,
@@ -481,9 +485,10 @@ pub async fn work_on<T, O, F>(
         // Nobody closes it.
         let Ok(place) = places.clone().acquire_owned().await else { return };
         let turn = queue(&owner).take().await;
-        let room = turn.room;
+        let (room, is_long) = (turn.room, turn.is_long);
         let (plane, item) = turn.detach();
-        let mut task = tasks.spawn(slice::within(room, work(owner.clone(), plane, item.clone())));
+        let work = slice::within(room, work(owner.clone(), plane, item.clone()));
+        let mut task = if is_long { tasks.spawn_on(work, &long) } else { tasks.spawn(work) };
         let owner = owner.clone();
         tasks.spawn(async move {
             let done = match timeout(pace.long, &mut task).await {

@@ -18,6 +18,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use polder_model::{GroupResource, PlaneId, SmolStr, Status};
+use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -107,15 +108,16 @@ impl Runner {
         }
     }
 
-    /// Runs until told to stop. All tasks are the tracker's.
-    pub async fn run(self: Arc<Self>, tasks: TaskTracker, stop: CancellationToken) {
+    /// Runs until told to stop. All tasks are the tracker's. Those of planes that need much run on `long`, so that following
+    /// the feed and the other planes do not wait for what these compute.
+    pub async fn run(self: Arc<Self>, tasks: TaskTracker, long: Handle, stop: CancellationToken) {
         let work = |runner: Arc<Runner>, plane, item| -> BoxFuture<'static, Outcome> {
             Box::pin(async move { runner.turn(plane, item).await })
         };
         let work = work_on(
             self.clone(),
             PACE,
-            tasks.clone(),
+            (tasks.clone(), long),
             |runner| &runner.queue,
             |runner| runner.client.revision(),
             work,

@@ -37,9 +37,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE_SHORT: Duration = Duration::from_millis(100);
 /// So often in a row is the second line for long places passed over.
 const PASSED_MAX: u32 = 3;
-/// Objects made in one turn: what a plane may do in a light place, and in a long one.
+/// Objects made in one turn: what a plane may do in a light place, and in a long one. Not too many: whoever answers to them
+/// begins when the turn has ended.
 pub(crate) const FEW: usize = 4;
-pub(crate) const MANY: usize = 128;
+pub(crate) const MANY: usize = 32;
 
 /// How many places there are.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +112,10 @@ impl Stage {
 
     pub(crate) fn is_on(&self, plane: PlaneId) -> bool {
         self.place(plane).is_some()
+    }
+
+    pub(crate) fn is_long(&self, plane: PlaneId) -> bool {
+        self.place(plane) == Some(Place::Long)
     }
 
     fn place(&self, plane: PlaneId) -> Option<Place> {

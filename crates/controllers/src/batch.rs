@@ -5,8 +5,8 @@ use std::future::Future;
 use futures_util::future::join_all;
 use polder_model::{Status, Value};
 
-/// Writes in flight at a time.
-const AT_ONCE: usize = 64;
+/// Writes in flight at a time. What they need is computed in one go, which others wait for.
+const AT_ONCE: usize = 24;
 /// Writes of one turn; what is left is done when others have had theirs.
 pub(crate) const TURN_LEN_MAX: usize = 500;
 /// What the objects made in one turn may weigh together, as text.

@@ -107,6 +107,6 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(pod_gc::PodGc::default()),
         Box::new(simulation::Nodes),
         Box::<simulation::Scheduler>::default(),
-        Box::new(simulation::Kubelet),
+        Box::new(simulation::Kubelet::default()),
     ]
 }

@@ -3,12 +3,10 @@
 //!
 //! Invariant: what is kept is of one version of one object, so it is never stale; and all of it takes a bounded room.
 
-use std::collections::HashMap;
-use std::mem;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use polder_model::{PlaneId, Status, Value};
+use polder_model::{PlaneId, Recent, Status, Value};
 use polder_store::{ObjectName, ResourceId, Revision, StoredObject};
 
 use crate::context::RequestContext;
@@ -16,27 +14,20 @@ use crate::definition::Target;
 use crate::planes::has_live_status;
 use crate::registry::{Registry, convert};
 
-/// What objects may take, in two halves: the older one is dropped when the newer one is full.
-const HALF_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// What objects may take.
+const BYTES_MAX: usize = 128 * 1024 * 1024;
 /// What is heavier is not kept: it would drive out all others.
-const OBJECT_BYTES_MAX: usize = HALF_BYTES_MAX / 16;
+const OBJECT_BYTES_MAX: usize = BYTES_MAX / 32;
 /// What a place among the others takes beside the object: its key, twice where the table grows, and its counts.
-const PLACE_BYTES: usize = 2 * size_of::<(Key, Kept)>() + size_of::<Value>() + 2 * size_of::<usize>();
+const PLACE_BYTES: usize =
+    2 * size_of::<(Key, Arc<Value>, usize)>() + size_of::<Value>() + 2 * size_of::<usize>();
 
-#[derive(Default)]
-pub(crate) struct ParsedObjects(Mutex<Halves>);
+pub(crate) struct ParsedObjects(Mutex<Recent<Key, Arc<Value>>>);
 
-#[derive(Default)]
-struct Halves {
-    newer: HashMap<Key, Kept>,
-    newer_bytes: usize,
-    older: HashMap<Key, Kept>,
-}
-
-struct Kept {
-    value: Arc<Value>,
-    /// What it takes up: many small members take twenty times the room of their text, long texts hardly more than it.
-    bytes: usize,
+impl Default for ParsedObjects {
+    fn default() -> ParsedObjects {
+        ParsedObjects(Mutex::new(Recent::new(BYTES_MAX)))
+    }
 }
 
 /// One version of one object, as one version of its API shows it.
@@ -68,7 +59,7 @@ impl ParsedObjects {
         let resource_version = context.plane.resource_version(stored.revision);
         let (plane, resource) = (context.plane.id, definition.resource_id);
         let key = Key::new(plane, resource, target.version, resource_version, stored);
-        if let Some(found) = self.0.lock().find(&key) {
+        if let Some(found) = self.0.lock().get(&key) {
             return Ok(found);
         }
         let value = stored.record.to_unmanaged_value(resource_version);
@@ -77,9 +68,10 @@ impl ParsedObjects {
         value.set_at(&["kind"], definition.kind.clone());
         value.set_at(&["apiVersion"], target.api_version());
         let value = Arc::new(value);
-        let kept = Kept::new(&key, value.clone());
-        if kept.bytes <= OBJECT_BYTES_MAX {
-            self.0.lock().keep(key, kept);
+        let bytes = weight(&key, &value);
+        if bytes <= OBJECT_BYTES_MAX {
+            let dropped = self.0.lock().insert(key, value.clone(), bytes);
+            drop(dropped);
         }
         Ok(value)
     }
@@ -94,7 +86,7 @@ impl ParsedObjects {
         stored: &StoredObject,
     ) -> Option<Arc<Value>> {
         let key = Key::new(plane, resource, api_version, resource_version, stored);
-        self.0.lock().find(&key)
+        self.0.lock().get(&key)
     }
 }
 
@@ -111,36 +103,12 @@ impl Key {
     }
 }
 
-impl Kept {
-    fn new(key: &Key, value: Arc<Value>) -> Kept {
-        let names = key.name.namespace.len() + key.name.name.len();
-        let held = value.heap_bytes();
-        // An allocator rounds up, by an eighth at most.
-        Kept { bytes: PLACE_BYTES + names + held + held / 8, value }
-    }
-}
-
-impl Halves {
-    fn find(&mut self, key: &Key) -> Option<Arc<Value>> {
-        if let Some(kept) = self.newer.get(key) {
-            return Some(kept.value.clone());
-        }
-        let (key, kept) = self.older.remove_entry(key)?;
-        let value = kept.value.clone();
-        self.keep(key, kept);
-        Some(value)
-    }
-
-    fn keep(&mut self, key: Key, kept: Kept) {
-        if self.newer_bytes + kept.bytes > HALF_BYTES_MAX {
-            self.older = mem::take(&mut self.newer);
-            self.newer_bytes = 0;
-        }
-        self.newer_bytes += kept.bytes;
-        if let Some(before) = self.newer.insert(key, kept) {
-            self.newer_bytes -= before.bytes;
-        }
-    }
+/// What an object takes up: many small members take twenty times the room of their text, long texts hardly more than it.
+fn weight(key: &Key, value: &Value) -> usize {
+    let names = key.name.namespace.len() + key.name.name.len();
+    let held = value.heap_bytes();
+    // An allocator rounds up, by an eighth at most.
+    PLACE_BYTES + names + held + held / 8
 }
 
 #[cfg(test)]
@@ -164,7 +132,7 @@ mod tests {
     #[track_caller]
     fn check(value: Value, times_min: usize, times_max: usize) {
         let len = value.to_vec().len();
-        let bytes = Kept::new(&key(1), Arc::new(value)).bytes;
+        let bytes = weight(&key(1), &value);
         assert!((times_min * len..=times_max * len).contains(&bytes), "{bytes} of {len}");
     }
 
@@ -173,21 +141,5 @@ mod tests {
         check(Value::from(vec![json!({}); 10_000]), 8, 16);
         check(Value::from(vec![json!(1); 10_000]), 12, 24);
         check(json!({"data": ("x".repeat(100_000))}), 1, 2);
-    }
-
-    #[test]
-    fn what_is_kept_is_bounded() {
-        let mut halves = Halves::default();
-        let value = Arc::new(Value::from(vec![json!({}); 10_000]));
-        let one = Kept::new(&key(0), value.clone()).bytes;
-        for revision in 0..2_000 {
-            // The same one twice counts once.
-            for _ in 0..2 {
-                halves.keep(key(revision), Kept::new(&key(revision), value.clone()));
-            }
-            let all: usize = halves.newer.values().chain(halves.older.values()).map(|kept| kept.bytes).sum();
-            assert!(all <= 2 * HALF_BYTES_MAX && halves.newer_bytes == halves.newer.len() * one);
-        }
-        assert!(halves.find(&key(1_999)).is_some() && halves.find(&key(0)).is_none());
     }
 }

@@ -227,6 +227,8 @@ pub(crate) fn live_status(registry: &Registry, object: &mut Value) {
     if object.at(&["metadata", "deletionTimestamp"]).is_some() {
         object.set_at(&["status", "phase"], "Deleting");
     }
+    // Where the server is reached may have changed since.
+    object.set_at(&["status", "url"], plane_url(registry, plane.name.as_str()));
     object.set_at(&["status", "number"], integer(plane.id.0));
     object.set_at(&["status", "profile"], plane.profile.name());
     object.set_at(&["status", "objectCount"], integer(plane.usage.objects()));

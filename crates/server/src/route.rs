@@ -105,6 +105,9 @@ impl Route {
 
     /// The path inside the plane.
     pub fn path(&self) -> String {
+        if self.segments.is_empty() {
+            return "/".into();
+        }
         self.segments.iter().fold(String::new(), |path, segment| path + "/" + segment)
     }
 }
@@ -219,8 +222,9 @@ mod tests {
     fn planes_are_chosen_once() {
         check("/api/v1/pods", "h", Some(("", "/api/v1/pods")));
         check("/clusters/acme/api/v1/pods", "h", Some(("acme", "/api/v1/pods")));
-        check("/clusters/acme", "h", Some(("acme", "")));
-        check("/clusters/acme/", "h:6443", Some(("acme", "")));
+        check("/", "h", Some(("", "/")));
+        check("/clusters/acme", "h", Some(("acme", "/")));
+        check("/clusters/acme/", "h:6443", Some(("acme", "/")));
         check("/api/v1", "acme.localhost:6443", Some(("acme", "/api/v1")));
         check("/api/v1", "acme.planes.example", Some(("acme", "/api/v1")));
         check("/api/v1", "acme.localhost.:6443", Some(("acme", "/api/v1")));

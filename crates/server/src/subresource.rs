@@ -1,7 +1,7 @@
 //! Subresources that are not a part of their object: actions, streams and our own documents.
 
 use http::{Method, StatusCode};
-use polder_model::{Status, Value, json};
+use polder_model::{SmolStr, Status, Value, json};
 use polder_registry::Target;
 use polder_registry::actions::success;
 use polder_registry::context::WriteOptions;
@@ -81,6 +81,7 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
             Ok(answer::value(StatusCode::CREATED, &made, style))
         }
         _ => {
+            let target = if target.subresource == "proxy" { proxied(target)? } else { target };
             let found = registry.connected_to(&call.context, &target).await?;
             if target.subresource != "log" {
                 registry.admit_connection(&call.context, &target, &call.query).await?;
@@ -88,6 +89,20 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
             Err(Status::bad_request(runs_nowhere(&target, &found)))
         }
     }
+}
+
+/// The object behind a name that may tell scheme and port too: `web`, `web:80` or `https:web:443`.
+fn proxied(mut target: Target) -> Result<Target, Status> {
+    let parts: Vec<&str> = target.name.split(':').collect();
+    let name = match parts[..] {
+        [name] | [name, _] | ["" | "http" | "https", name, _] => SmolStr::new(name),
+        _ => {
+            let kind = target.definition.kind.to_lowercase();
+            return Err(Status::bad_request(format!("invalid {kind} request {:?}", target.name)));
+        }
+    };
+    target.name = name;
+    Ok(target)
 }
 
 /// Why there is nothing to connect to.

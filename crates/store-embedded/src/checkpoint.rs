@@ -2,7 +2,8 @@
 //!
 //! A thread with a connection of its own copies pages whenever enough of them are waiting, or a second after the
 //! first one. SQLite starts the WAL over only when at some moment everything in it is copied; under a steady flood of
-//! commits that moment does not come by itself, so beyond a size the writer waits for the copying once ([`Checkpointer::bound_wal`]).
+//! commits that moment does not come by itself. So beyond a size the thread copies smaller pieces, and the writer the last one
+//! itself, when that is small; beyond twice that size it waits for the copying ([`Checkpointer::bound_wal`]).
 //! An idle store is not woken.
 
 use std::fs::File;
@@ -20,8 +21,10 @@ use crate::engine::Options;
 use crate::error::OpenError;
 use crate::page::PAGE_LEN;
 
-/// The writer helps when the WAL has so many times the pages that start a checkpoint.
+/// The writer waits when the WAL has so many times the pages that start a checkpoint.
 const WAL_FACTOR: i32 = 16;
+/// When it has half as many, it copies the last pages itself if there are no more than this.
+const LAST_PAGES_MAX: i32 = 64;
 
 pub(crate) struct Checkpointer {
     shared: Arc<Shared>,
@@ -35,6 +38,8 @@ pub(crate) struct Checkpointer {
 struct Shared {
     /// Pages in the WAL, not yet copied, that start a checkpoint.
     pending_pages_max: i32,
+    /// Pages in the WAL from which on fewer of them do.
+    wal_pages_large: i32,
     /// How long fewer of them may wait.
     delay_max: Duration,
     /// Pages in the WAL after the last commit, and how many of them were copied.
@@ -71,6 +76,7 @@ impl Checkpointer {
         // What an earlier process left in the WAL is not reported by the hook.
         let shared = Arc::new(Shared {
             pending_pages_max: pages(options.checkpoint_bytes),
+            wal_pages_large: pages(options.checkpoint_bytes).saturating_mul(WAL_FACTOR / 2),
             delay_max: options.checkpoint_delay,
             dirty: AtomicBool::new(true),
             ..Shared::default()
@@ -91,9 +97,16 @@ impl Checkpointer {
         Ok(Checkpointer { shared, thread: Some(thread), wal_pages_max, next_attempt_pages: wal_pages_max })
     }
 
-    /// Called by the writer between transactions: when the WAL is too large, waits until it can start over.
+    /// Called by the writer between transactions: when the WAL is large, sees to it that it starts over.
     pub(crate) fn bound_wal(&mut self, writer: &Connection) {
         let pages = self.shared.wal_pages.load(Ordering::Relaxed);
+        if pages >= self.shared.wal_pages_large
+            && self.shared.pending(pages) <= LAST_PAGES_MAX
+            && let Some(_turn) = self.shared.turn.try_lock()
+        {
+            self.shared.checkpoint(writer);
+            return;
+        }
         if pages < self.next_attempt_pages {
             if pages < self.wal_pages_max {
                 self.next_attempt_pages = self.wal_pages_max;
@@ -135,14 +148,19 @@ impl Drop for Checkpointer {
 impl Shared {
     fn committed(&self, pages: i32) {
         self.wal_pages.store(pages, Ordering::Relaxed);
-        let copied = self.copied_pages.load(Ordering::Relaxed);
-        // The WAL has started over when it is shorter than what was copied of it.
-        let pending = if pages < copied { pages } else { pages - copied };
         let dirty = self.dirty.swap(true, Ordering::AcqRel);
-        let due = pending >= self.pending_pages_max && !self.due.swap(true, Ordering::AcqRel);
+        let many = if pages < self.wal_pages_large { self.pending_pages_max } else { LAST_PAGES_MAX };
+        let due = self.pending(pages) >= many && !self.due.swap(true, Ordering::AcqRel);
         if !dirty || due {
             self.notify();
         }
+    }
+
+    /// How many pages of a WAL of so many are not copied yet.
+    fn pending(&self, pages: i32) -> i32 {
+        let copied = self.copied_pages.load(Ordering::Relaxed);
+        // The WAL has started over when it is shorter than what was copied of it.
+        if pages < copied { pages } else { pages - copied }
     }
 
     fn notify(&self) {

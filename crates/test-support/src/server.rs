@@ -13,6 +13,7 @@ use polder_registry::{Registry, RegistryOptions, bootstrap};
 use polder_server::{Bounds, Pki, Server, State};
 use polder_store::memory::MemoryEngine;
 use polder_store::{Limits, Store, StoreOptions};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
@@ -83,7 +84,11 @@ impl TestServer {
                     extensions: None,
                 };
                 let runner = Arc::new(Runner::new(client, polder_controllers::all(&controllers)));
-                let controllers = registry.tasks.spawn(runner.run(registry.tasks.clone(), stopped.clone()));
+                let controllers = registry.tasks.spawn(runner.run(
+                    registry.tasks.clone(),
+                    Handle::current(),
+                    stopped.clone(),
+                ));
                 let domains = vec![SmolStr::new_static("localhost")];
                 let delay = std::time::Duration::ZERO;
                 let state = State::new(registry, pki, domains, delay);

@@ -12,13 +12,22 @@ use polder_model::{PlaneId, SmolStr, Status, Value, format_smolstr};
 
 use super::pod_status;
 use crate::batch;
+use crate::recorder::Recorder;
 use crate::timestamp;
 
 const KEY: SmolStr = SmolStr::new_static("pods");
 /// Pods that may need something: those that do not run yet, and those that are to stop.
 const SIGNS: &[&str] = &["\"phase\":\"Pending\"", "\"deletionTimestamp\"", "\"readinessGates\""];
 
-pub(crate) struct Kubelet;
+pub(crate) struct Kubelet {
+    recorder: Recorder,
+}
+
+impl Default for Kubelet {
+    fn default() -> Kubelet {
+        Kubelet { recorder: Recorder::new("kubelet") }
+    }
+}
 
 impl Controller for Kubelet {
     fn name(&self) -> &'static str {
@@ -58,7 +67,10 @@ impl Controller for Kubelet {
             let steps: Vec<Step> =
                 pods.iter().filter_map(|pod| step(plane.plane, pod, &nodes, &now)).collect();
             let more = steps.len() > batch::TURN_LEN_MAX;
-            batch::all(steps.into_iter().take(batch::TURN_LEN_MAX).map(|step| act(plane, step))).await?;
+            batch::all(
+                steps.into_iter().take(batch::TURN_LEN_MAX).map(|step| act(plane, &self.recorder, step)),
+            )
+            .await?;
             Ok(if more { Next::Again } else { Next::Done })
         })
     }
@@ -111,7 +123,7 @@ fn is_told(pod: &Value) -> bool {
         && pod.i64_at(&["status", "observedGeneration"]) == pod.i64_at(&["metadata", "generation"])
 }
 
-async fn act(plane: &InPlane, step: Step) -> Result<(), Status> {
+async fn act(plane: &InPlane, recorder: &Recorder, step: Step) -> Result<(), Status> {
     let told = |pod: Value| async move {
         match plane.update_status(&PODS, pod).await {
             // Whoever changed or deleted it meanwhile has woken us again.
@@ -120,7 +132,17 @@ async fn act(plane: &InPlane, step: Step) -> Result<(), Status> {
         }
     };
     match step {
-        Step::Tell(pod) => told(pod).await,
+        Step::Tell(pod) => {
+            let missing = pod_status::missing_images(&pod);
+            let about = (!missing.is_empty()).then(|| pod.clone());
+            told(pod).await?;
+            if let Some(pod) = about {
+                for why in missing {
+                    recorder.warning(plane, &pod, "Failed", &format!("Failed to pull image: {why}")).await;
+                }
+            }
+            Ok(())
+        }
         Step::End(pod, last) => {
             if let Some(last) = last {
                 told(last).await?;

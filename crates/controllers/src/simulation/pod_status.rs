@@ -5,6 +5,10 @@ use polder_model::{Object, SmolStr, Value, format_smolstr, json};
 use super::image::is_known;
 use crate::meta;
 
+const CONTAINER_STATUSES: [&str; 3] =
+    ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+const NO_IMAGE: &str = "ErrImagePull";
+
 /// The fields of a pod whose containers all came up, or wait for images that are not there.
 pub(super) fn running(pod: &Value, node_address: &str, pod_address: &str, now: &str) -> Value {
     let mut status = pod.get("status").cloned().unwrap_or_default();
@@ -45,6 +49,14 @@ pub(super) fn running(pod: &Value, node_address: &str, pod_address: &str, now: &
     let own =
         states("containers", starts, &|_, _| Container { state: begun.clone(), ready: true, started: true });
     set("containerStatuses", own.into());
+    let guests = states("ephemeralContainers", true, &|_, _| Container {
+        state: begun.clone(),
+        ready: false,
+        started: true,
+    });
+    if !guests.is_empty() {
+        set("ephemeralContainerStatuses", guests.into());
+    }
     let gates = pod.array_at(&["spec", "readinessGates"]).iter();
     let passes = |gate: &Value| {
         let kind = gate.str_at(&["conditionType"]).unwrap_or_default();
@@ -63,6 +75,14 @@ pub(super) fn running(pod: &Value, node_address: &str, pod_address: &str, now: &
         set_condition(&mut status, kind, is, if is { "" } else { reason }, pod, now);
     }
     status
+}
+
+/// Why images of a pod could not be had, for each of them.
+pub(super) fn missing_images(pod: &Value) -> Vec<String> {
+    let all = CONTAINER_STATUSES.iter().flat_map(|field| pod.array_at(&["status", field]));
+    let waiting = all.filter_map(|one| one.at(&["state", "waiting"]));
+    let missing = waiting.filter(|why| why.str_at(&["reason"]) == Some(NO_IMAGE));
+    missing.filter_map(|why| why.str_at(&["message"])).map(String::from).collect()
 }
 
 struct Container {
@@ -94,7 +114,7 @@ fn container_status(
     } else {
         let (reason, message) = match is_known(&image) {
             true => ("PodInitializing", String::new()),
-            false => ("ErrImagePull", format!("simulated nodes do not have the image {image:?}")),
+            false => (NO_IMAGE, format!("simulated nodes do not have the image {image:?}")),
         };
         status.insert("imageID", "");
         let mut waiting = json!({"reason": reason});
@@ -114,7 +134,7 @@ pub(super) fn stopped(pod: &Value, now: &str) -> Value {
     if !matches!(status.str_at(&["phase"]), Some("Succeeded" | "Failed")) {
         status.set_at(&["phase"], "Succeeded");
     }
-    for field in ["initContainerStatuses", "containerStatuses"] {
+    for field in CONTAINER_STATUSES {
         for one in status.at_mut(&[field]).and_then(Value::as_array_mut).into_iter().flatten() {
             if one.at(&["state", "terminated"]).is_none() {
                 let started = one.str_at(&["state", "running", "startedAt"]).unwrap_or(now).to_string();
@@ -177,6 +197,22 @@ mod tests {
             bad.array_at(&["containerStatuses"])[0].str_at(&["state", "waiting", "reason"]),
             Some("ErrImagePull")
         );
+        assert!(missing_images(&json!({"status": good})).is_empty());
+        assert_eq!(
+            missing_images(&json!({"status": bad})),
+            ["simulated nodes do not have the image \"nginx:404\""]
+        );
+    }
+
+    #[test]
+    fn who_comes_to_debug_a_pod_runs_beside_it() {
+        let mut pod = pod("nginx");
+        pod.set_at(&["spec", "ephemeralContainers"], json!([{"name": "debugger", "image": "busybox"}]));
+        let status = running(&pod, "10.0.0.1", "10.1.0.1", "2026-01-01T00:00:00Z");
+        let guest = &status.array_at(&["ephemeralContainerStatuses"])[0];
+        assert_eq!(guest.str_at(&["name"]), Some("debugger"));
+        assert!(guest.at(&["state", "running"]).is_some());
+        assert_eq!(condition(&status, "Ready"), Some("True"));
     }
 
     #[test]

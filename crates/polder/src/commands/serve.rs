@@ -58,13 +58,19 @@ impl Serve {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         // Under load, look for new requests often: a turn is short, and a quiet plane's request should not wait for many.
         let runtime = runtime.enable_all().event_interval(8).build()?;
-        // Controllers have threads of their own: whatever they compute, requests are answered.
-        let beside =
-            tokio::runtime::Builder::new_multi_thread().thread_name("controllers").enable_all().build()?;
-        runtime.block_on(self.serve(started, beside.handle()))
+        // Controllers have threads of their own: whatever they compute, requests are answered. Those of planes that need much
+        // have others: whatever these compute, the others go on.
+        let threads =
+            |name: &str| tokio::runtime::Builder::new_multi_thread().thread_name(name).enable_all().build();
+        let (light, long) = (threads("controllers")?, threads("controllers-long")?);
+        runtime.block_on(self.serve(started, [light.handle(), long.handle()]))
     }
 
-    async fn serve(self, started: Instant, beside: &tokio::runtime::Handle) -> anyhow::Result<()> {
+    async fn serve(
+        self,
+        started: Instant,
+        [light, long]: [&tokio::runtime::Handle; 2],
+    ) -> anyhow::Result<()> {
         let configuration = match &self.config {
             Some(path) => Configuration::read(path)?,
             None => Configuration::default(),
@@ -126,8 +132,8 @@ impl Serve {
             extensions: Some(aggregator.clone()),
         };
         let runner = Arc::new(Runner::new(client, polder_controllers::all(&controllers)));
-        let running_controllers = runner.run(registry.tasks.clone(), stop.clone());
-        let controllers = registry.tasks.spawn_on(running_controllers, beside);
+        let running_controllers = runner.run(registry.tasks.clone(), long.clone(), stop.clone());
+        let controllers = registry.tasks.spawn_on(running_controllers, light);
         let domains = configuration.base_domains.iter().map(SmolStr::new);
         let domains = std::iter::once(SmolStr::new_static("localhost")).chain(domains).collect();
         let delay = Duration::from_secs(configuration.shutdown_delay_seconds);

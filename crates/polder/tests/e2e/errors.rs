@@ -13,6 +13,22 @@ fn check(reply: &Reply, code: u16, reason: &str, message: &str) {
     assert_eq!((&status["status"], &status["code"]), (&json!("Failure"), &json!(code)));
 }
 
+/// What a proxy's name tells beside the object: scheme and port.
+#[test]
+fn proxies() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    let services = "/api/v1/namespaces/default/services";
+    for name in ["kubernetes", "kubernetes:443", "https:kubernetes:443", ":kubernetes:https"] {
+        let nowhere = "service kubernetes has no node behind it: this plane runs no workloads";
+        check(&acme.get(&format!("{services}/{name}/proxy/a/b")), 400, "BadRequest", nowhere);
+    }
+    check(&acme.get(&format!("{services}/web:80/proxy")), 404, "NotFound", "services \"web\" not found");
+    let name = "ftp:kubernetes:443";
+    let invalid = format!("invalid service request {name:?}");
+    check(&acme.get(&format!("{services}/{name}/proxy")), 400, "BadRequest", &invalid);
+}
+
 /// Errors are `Status` objects with upstream's reasons and texts.
 #[test]
 fn texts() {
