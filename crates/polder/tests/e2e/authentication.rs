@@ -536,7 +536,7 @@ fn a_real_provider() {
         },
         "userValidationRules": [{"expression": "!user.username.startsWith('system:')"}],
     });
-    let polder = with_issuers(&[entry.clone()], LOOPBACK);
+    let polder = with_issuers(std::slice::from_ref(&entry), LOOPBACK);
     let acme = polder.plane("acme");
     let body = json!({"spec": {"authentication": {"jwt": [entry]}}});
     polder.admin.patch(&format!("{PLANES}/acme"), "merge", &body).expect(200);
