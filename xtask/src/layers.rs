@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("polder-machinery", &["polder-cel", "polder-model"]),
     ("polder-store", &["polder-model"]),
     ("polder-store-embedded", &["polder-store"]),
-    ("polder-auth", &["polder-model"]),
+    ("polder-auth", &["polder-cel"]),
     ("polder-client", &["polder-model"]),
     ("polder-client-http", &["polder-model"]),
     ("polder-admission", &["polder-machinery"]),

@@ -26,6 +26,8 @@ const OPERATOR: &str = include_str!("../../tests/controller-runtime/main.go");
 const KMS_PLUGIN: &str = include_str!("../../tests/kms-plugin/main.go");
 /// The Python client; its major version follows Kubernetes' minor.
 const PYTHON_CLIENT_VERSION: &str = "35.0.0";
+/// An OpenID provider on Authlib, by its package `oidc-provider-mock`.
+const OPENID_PROVIDER_VERSION: &str = "0.3.4";
 
 /// One client, and the environment variable that tells tests where it is.
 struct Tool {
@@ -74,6 +76,16 @@ fn all() -> Vec<Tool> {
                 file: "kms-plugin",
                 version: text_version(KMS_PLUGIN),
                 make: kms_plugin,
+            },
+        },
+        Tool {
+            variable: "POLDER_TEST_OPENID_PROVIDER",
+            program: Program {
+                name: "OpenID provider",
+                folder: "openid-provider",
+                file: "bin/python",
+                version: OPENID_PROVIDER_VERSION.into(),
+                make: openid_provider,
             },
         },
         Tool { variable: "POLDER_TEST_ETCD", program: upstream::etcd() },
@@ -239,10 +251,18 @@ pub(crate) fn module_version() -> anyhow::Result<String> {
 }
 
 fn python_client(folder: &Path) -> anyhow::Result<()> {
+    python_package(folder, &format!("kubernetes=={PYTHON_CLIENT_VERSION}"))
+}
+
+fn openid_provider(folder: &Path) -> anyhow::Result<()> {
+    python_package(folder, &format!("oidc-provider-mock=={OPENID_PROVIDER_VERSION}"))
+}
+
+/// A Python that has a package.
+fn python_package(folder: &Path, package: &str) -> anyhow::Result<()> {
     ensure!(has("python3"), "this machine has no python3");
     quiet(Command::new("python3").args(["-m", "venv"]).arg(folder)).context("python3 cannot make a venv")?;
-    let package = format!("kubernetes=={PYTHON_CLIENT_VERSION}");
     let mut pip = Command::new(folder.join("bin/python"));
-    quiet(pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", &package]))?;
+    quiet(pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", package]))?;
     Ok(())
 }

@@ -159,6 +159,16 @@ impl Ast {
         self.exprs[id.index()].position
     }
 
+    /// Whether a member of a variable is read by its name, anywhere.
+    pub(crate) fn selects(&self, variable: &str, member: &str) -> bool {
+        self.exprs.iter().any(|expr| match &expr.kind {
+            ExprKind::Select { operand, field, .. } => {
+                field == member && matches!(self.kind(*operand), ExprKind::Ident(name) if name == variable)
+            }
+            _ => false,
+        })
+    }
+
     /// `a.b.c` as one name, where that is all there is.
     pub(crate) fn qualified_name(&self, id: ExprId) -> Option<String> {
         match self.kind(id) {

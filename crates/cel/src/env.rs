@@ -93,6 +93,12 @@ impl Environment {
         let estimate = estimate::estimate(&ast, &checked, self);
         plan::plan(&ast, &checked, estimate).map_err(CompileError::Instantiation)
     }
+
+    /// Whether an expression reads a member of a variable by its name: `claims.email`, `has(claims.email)`, `claims.?email`.
+    pub fn selects(&self, source: &str, variable: &str, member: &str) -> bool {
+        let Ok(ast) = parser::parse(source, self.grammar) else { return false };
+        ast.selects(variable, member)
+    }
 }
 
 /// Why there is no program.

@@ -66,6 +66,7 @@ struct Inner {
     /// What the server's URL has behind its origin, in front of every path.
     prefix: String,
     headers: HeaderMap,
+    whom: String,
 }
 
 impl Client {
@@ -92,12 +93,18 @@ impl Client {
             headers.insert(header::AUTHORIZATION, bearer);
         }
         let (origin, prefix) = (origin.to_string(), prefix.to_string());
-        Ok(Client { inner: Arc::new(Inner { connections, options, origin, prefix, headers }) })
+        let whom = access.whom.clone();
+        Ok(Client { inner: Arc::new(Inner { connections, options, origin, prefix, headers, whom }) })
     }
 
     /// The server's URL, as the kubeconfig has it.
     pub fn url(&self) -> &str {
         &self.inner.connections.url
+    }
+
+    /// As whom it asks, for people.
+    pub fn whom(&self) -> &str {
+        &self.inner.whom
     }
 
     /// Gets a document.

@@ -54,6 +54,8 @@ pub struct Access {
     pub token: Option<String>,
     /// The context's namespace.
     pub namespace: Option<String>,
+    /// Whom the context names and in which file, for people: `user "ann" of /home/ann/config`.
+    pub whom: String,
 }
 
 /// One kubeconfig, or several read as one.
@@ -244,6 +246,10 @@ impl Kubeconfig {
             client_certificate: certificate(user_path, &user.value)?,
             token: token(user_path, user)?,
             namespace: context.namespace.clone(),
+            whom: match context.user.is_empty() {
+                true => format!("nobody, by context {wanted:?} of {}", self.path.display()),
+                false => format!("user {:?} of {}", context.user, user_path.display()),
+            },
         })
     }
 }
@@ -384,6 +390,7 @@ contexts:
             insecure: true,
             tls_server_name: Some("second".into()),
             token: Some("secret".into()),
+            whom: format!("user \"token\" of {}", directory.path().join("config").display()),
             ..Access::default()
         };
         assert_eq!(two("b"), expected);

@@ -6,6 +6,7 @@
 mod api_service;
 mod autoscaler;
 mod batch;
+mod bootstrap_cleaner;
 mod certificate_cleaner;
 mod certificates;
 mod clusterrole_aggregation;
@@ -83,6 +84,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(volume_binder::VolumeBinder::new()),
         Box::new(ephemeral_volume::EphemeralVolume::new()),
         Box::new(token_cleaner::TokenCleaner),
+        Box::new(bootstrap_cleaner::BootstrapCleaner),
         Box::new(autoscaler::Autoscaler::new()),
         Box::new(service_range::ServiceRanges),
         Box::new(service_range::repair::AddressRepair::new()),

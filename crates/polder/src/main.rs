@@ -1,6 +1,7 @@
 //! Polder: many Kubernetes control planes from one process. This is the one binary: the server and the command line.
 
 mod audit;
+mod authentication;
 mod commands;
 mod config;
 mod encryption;

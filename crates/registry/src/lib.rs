@@ -5,6 +5,7 @@
 //! ([`behavior::Behavior`]); no kind has a route or storage code of its own.
 
 pub mod audit;
+pub mod authentication;
 pub mod behavior;
 pub mod bootstrap;
 pub mod catalog;

@@ -52,7 +52,7 @@ pub(crate) fn definitions(store: &Store) -> Vec<Arc<ResourceDefinition>> {
 }
 
 /// Whether a target is one of our own kinds. A tenant may have a CRD of the same name: in its plane it is nothing special.
-fn is_own(context: &RequestContext, target: &Target, plural: &str) -> bool {
+pub(crate) fn is_own(context: &RequestContext, target: &Target, plural: &str) -> bool {
     context.plane.id == PlaneId::CORE
         && target.definition.group == GROUP
         && target.definition.plural == plural

@@ -11,6 +11,7 @@ use polder_store::{Key, ObjectName, Plane, Profile, ResourceId, Store, StoredObj
 use tokio_util::task::TaskTracker;
 
 use crate::admission::NamespaceTurns;
+use crate::authentication::IssuersOfPlanes;
 use crate::catalog::{Catalog, builtin_definitions};
 use crate::context::{Reading, RequestContext};
 use crate::custom::{Customs, Turns};
@@ -59,6 +60,7 @@ pub struct Registry {
     pub(crate) flows: FlowsOfPlanes,
     pub(crate) webhooks: Arc<Webhooks>,
     pub(crate) extensions: ExtensionLists,
+    pub(crate) issuers: IssuersOfPlanes,
     /// Planes whose rules take long to run take turns with themselves.
     pub(crate) rule_turns: Turns,
     /// Planes that are being filled right now.
@@ -109,6 +111,7 @@ impl Registry {
             flows: FlowsOfPlanes::default(),
             webhooks: Arc::new(Webhooks::new(&store)),
             extensions: ExtensionLists::default(),
+            issuers: IssuersOfPlanes::default(),
             rule_turns: Turns::default(),
             importing: parking_lot::Mutex::default(),
             tasks: TaskTracker::new(),

@@ -17,6 +17,7 @@ use polder_store::{ListQuery, Plane, StoredObject};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
+use crate::authentication;
 use crate::catalog::Catalog;
 use crate::context::RequestContext;
 use crate::custom::Interned;
@@ -231,6 +232,7 @@ pub(crate) fn committed(registry: &Registry, context: &RequestContext, target: &
     if definition.group == flows::GROUP {
         registry.flows.forget(plane);
     }
+    authentication::committed(registry, context, target);
 }
 
 impl Registry {

@@ -11,9 +11,9 @@ use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method};
 use hyper::body::Incoming;
 use polder_auth::UserInfo;
-use polder_auth::authn::{ClientCertificate, Unauthenticated};
+use polder_auth::authn::{Anonymous, ClientCertificate, Unauthenticated};
 use polder_auth::authz::{Attributes, Decision, Target, is_public_path, refusal};
-use polder_model::{GroupResource, PlaneId, Reason, Status};
+use polder_model::{GroupResource, PlaneId, Reason, SmolStr, Status};
 use polder_registry::status::plane_not_found;
 use polder_registry::tokens::{ISSUER_PATH, KEYS_PATH};
 use polder_registry::{Query, RequestContext};
@@ -30,7 +30,7 @@ use crate::flow;
 use crate::handler::{Call, api_verb, failure_style, is_long_running, verb};
 use crate::impersonate::{impersonated, is_impersonation};
 use crate::limits::Pass;
-use crate::route::{Request, Route, parse_query};
+use crate::route::{Request, ResourcePath, Route, parse_query};
 use crate::strangers::{Strangers, TooManyAnswers};
 use crate::turns::Lane;
 
@@ -45,6 +45,10 @@ pub(crate) struct Peer {
     /// Who the client's verified certificate says it is, read once: it is the same for every request. `None`
     /// without a certificate.
     pub(crate) certificate: Option<Result<ClientCertificate, Unauthenticated>>,
+    /// Whether it is a proxy whose word about others counts.
+    pub(crate) is_proxy: bool,
+    /// Its certificate says nothing about itself: it is one for proxies.
+    pub(crate) is_only_proxy: bool,
     /// The host name asked for in the TLS handshake.
     pub(crate) server_name: Option<String>,
     /// Where it comes from.
@@ -76,7 +80,7 @@ pub(crate) async fn serve(
         drained(&state)?;
         let route = route?;
         end = patience(&route, &query)?.map(|patience| started + patience);
-        let user = authenticated(&state, &peer, request.headers()).await;
+        let user = authenticated(&state, &peer, &route, request.headers()).await;
         let known = state.audit.as_ref().and_then(|_| user.as_ref().ok().cloned());
         let found = match user {
             Ok(user) => found(&state, &peer, &request, &route, &query, user).await,
@@ -91,15 +95,15 @@ pub(crate) async fn serve(
                 headers: request.headers(),
                 query: &query,
                 address: peer.address,
-                user: found.as_ref().ok().map(|(_, user)| user).or(known.as_ref()),
-                plane: found.as_ref().ok().map(|(plane, _)| plane),
+                user: found.as_ref().ok().map(|found| &found.user).or(known.as_ref()),
+                plane: found.as_ref().ok().map(|found| &found.plane),
             };
             trace = audit.begin(&state.registry, arrival).await;
             audit.check_room(trace.as_ref())?;
         }
-        let (plane, user) = found?;
-        // Nobody in particular can do nothing in particular, so nothing of a plane's share is spent on it.
-        let pass = if user.is_anonymous() { None } else { Some(entered(&state, &plane, &route)?) };
+        let Found { plane, user, is_counted } = found?;
+        // What everybody may see is not the plane's to give, so nothing of a plane's share is spent on it.
+        let pass = if is_counted { Some(entered(&state, &plane, &route)?) } else { None };
         if pass.is_some() {
             peer.lane.set(plane.id);
         }
@@ -117,7 +121,10 @@ pub(crate) async fn serve(
         let mut context = RequestContext::new(plane, user);
         context.audited = trace.is_some();
         let context = Arc::new(context);
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        if peer.is_proxy {
+            forget_proxied(&state, &mut parts.headers);
+        }
         // A read has no body; one that is sent all the same is not kept while the answer is on its way.
         let body = (!matches!(parts.method, Method::GET | Method::HEAD)).then_some(body);
         let call = Call {
@@ -192,6 +199,13 @@ pub(crate) async fn serve(
 }
 
 /// Who asks, and in which plane.
+struct Found {
+    plane: Arc<Plane>,
+    user: UserInfo,
+    /// Whether it is the plane's to answer, within its share.
+    is_counted: bool,
+}
+
 async fn found(
     state: &State,
     peer: &Peer,
@@ -199,15 +213,20 @@ async fn found(
     route: &Route,
     query: &Query,
     user: UserInfo,
-) -> Result<(Arc<Plane>, UserInfo), Status> {
-    if user.is_anonymous() {
-        let open = open_to_all(state, route, request.method(), &user).await?;
-        let plane = open.ok_or_else(|| stranger(&user, route, request.method(), query))?;
-        return Ok((plane, user));
+) -> Result<Found, Status> {
+    let found = if user.is_anonymous() {
+        let asked = Asked::new(&user, route, request.method(), query);
+        let open = open_to_all(state, &asked).await?;
+        let (plane, is_counted) = open.ok_or_else(|| stranger(&asked))?;
+        Found { plane, user, is_counted }
+    } else {
+        let (plane, user) = plane(state, route, user).await?;
+        Found { plane, user, is_counted: true }
+    };
+    if found.is_counted {
+        connected(state, peer, &found.plane)?;
     }
-    let (plane, user) = plane(state, route, user).await?;
-    connected(state, peer, &plane)?;
-    Ok((plane, user))
+    Ok(found)
 }
 
 /// A failure as it is answered, and noted.
@@ -239,7 +258,22 @@ fn drained(state: &State) -> Result<(), Status> {
     Ok(())
 }
 
-async fn authenticated(state: &State, peer: &Peer, headers: &HeaderMap) -> Result<UserInfo, Status> {
+async fn authenticated(
+    state: &State,
+    peer: &Peer,
+    route: &Route,
+    headers: &HeaderMap,
+) -> Result<UserInfo, Status> {
+    let authenticators = &state.registry.options.authenticators;
+    if peer.is_proxy
+        && let Some(proxies) = &authenticators.sources().proxies
+    {
+        let all = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let named = proxies.user(&all.collect::<Vec<_>>());
+        if let Some(user) = named.map_err(|_| Status::unauthorized())? {
+            return state.registry.confined(user, false).ok_or_else(Status::unauthorized);
+        }
+    }
     if let Some(certificate) = &peer.certificate {
         let now = (state.registry.options.clock)();
         let user = certificate.as_ref().ok().and_then(|certificate| certificate.user(now).ok());
@@ -250,61 +284,89 @@ async fn authenticated(state: &State, peer: &Peer, headers: &HeaderMap) -> Resul
         let (scheme, token) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
     });
-    if let Some(token) = bearer
-        && let Some(outcome) = state.registry.account_user(token).await
-    {
-        let (user, claims) = outcome?;
-        // A token made for somebody else to read is none for us.
-        let ours = claims.audiences.contains(&claims.issuer);
-        return if ours { Ok(user) } else { Err(Status::unauthorized()) };
+    if let Some(token) = bearer {
+        return state.registry.bearer_user(named_plane(state, route).1.as_ref(), token).await;
     }
-    state.registry.options.authenticators.authenticate(bearer).map_err(|_| Status::unauthorized())
+    let is_welcome = match &authenticators.sources().anonymous {
+        Anonymous::Usual => true,
+        Anonymous::Nobody => false,
+        Anonymous::Paths(paths) => paths.is_empty() || paths.contains(&SmolStr::new(route.path())),
+    };
+    // A credential that is no good here makes nobody in particular of nobody.
+    if is_welcome && !peer.is_only_proxy { Ok(UserInfo::anonymous()) } else { Err(Status::unauthorized()) }
+}
+
+/// What a proxy says about others is for us, and for nobody behind us.
+fn forget_proxied(state: &State, headers: &mut HeaderMap) {
+    let sources = state.registry.options.authenticators.sources();
+    let Some(proxies) = &sources.proxies else { return };
+    let own = headers.keys().filter(|name| proxies.is_own(name.as_str())).cloned();
+    for name in own.collect::<Vec<_>>() {
+        headers.remove(name);
+    }
+}
+
+/// What somebody who proved nothing asks for.
+struct Asked<'a> {
+    user: &'a UserInfo,
+    route: &'a Route,
+    method: &'a Method,
+    verb: &'a str,
+    path: String,
+    resource: Option<(GroupResource, ResourcePath)>,
+}
+
+impl<'a> Asked<'a> {
+    fn new(user: &'a UserInfo, route: &'a Route, method: &'a Method, query: &'a Query) -> Asked<'a> {
+        let resource = match route.request() {
+            Request::Resource(own) => {
+                Some((GroupResource::new(own.group.clone(), own.resource.clone()), own))
+            }
+            _ => None,
+        };
+        Asked { user, route, method, verb: api_verb(method, route, query), path: route.path(), resource }
+    }
+
+    /// The question as authorizers see it.
+    fn attributes(&self, plane: PlaneId) -> Attributes<'_> {
+        let target = match &self.resource {
+            None => Target::Path(&self.path),
+            Some((resource, own)) => Target::Resource {
+                resource,
+                version: &own.version,
+                subresource: &own.subresource,
+                namespace: &own.namespace,
+                name: &own.name,
+            },
+        };
+        Attributes { user: self.user, plane, verb: self.verb, target }
+    }
 }
 
 /// What somebody who proved nothing is told, before anything is looked up or read.
-fn stranger(user: &UserInfo, route: &Route, method: &Method, query: &Query) -> Status {
-    let verb = api_verb(method, route, query);
-    let path = route.path();
-    let own = match route.request() {
-        Request::Resource(path) => path,
-        _ => {
-            let attributes = Attributes { user, plane: PlaneId::CORE, verb, target: Target::Path(&path) };
-            let text = refusal(&attributes, &Decision::NO_OPINION);
-            return Status::forbidden(&GroupResource::new("", ""), "", &text);
-        }
-    };
-    let resource = GroupResource::new(own.group.clone(), own.resource.clone());
-    let target = Target::Resource {
-        resource: &resource,
-        version: &own.version,
-        subresource: &own.subresource,
-        namespace: &own.namespace,
-        name: &own.name,
-    };
-    let attributes = Attributes { user, plane: PlaneId::CORE, verb, target };
-    Status::forbidden(&resource, &own.name, &refusal(&attributes, &Decision::NO_OPINION))
+fn stranger(asked: &Asked<'_>) -> Status {
+    let text = refusal(&asked.attributes(PlaneId::CORE), &Decision::NO_OPINION);
+    match &asked.resource {
+        Some((resource, own)) => Status::forbidden(resource, &own.name, &text),
+        None => Status::forbidden(&GroupResource::new("", ""), "", &text),
+    }
 }
 
-/// The plane whose answer nobody in particular gets: health and version are the server's own, and how tokens of a plane
-/// are verified is told where the plane lets everybody know. Else strangers hear the same about planes that exist and planes
-/// that do not.
-async fn open_to_all(
-    state: &State,
-    route: &Route,
-    method: &Method,
-    user: &UserInfo,
-) -> Result<Option<Arc<Plane>>, Status> {
-    let path = route.path();
-    if is_public_path(&path) {
-        return Ok(state.registry.store.plane_by_id(PlaneId::CORE));
+/// The plane whose answer nobody in particular gets, and whether that is counted among the plane's requests: health and version
+/// are the server's own, and how tokens of a plane are verified is told where the plane lets everybody know. Where the provider
+/// has said so, roles decide about the rest. Else strangers hear the same about planes that exist and planes that do not.
+async fn open_to_all(state: &State, asked: &Asked<'_>) -> Result<Option<(Arc<Plane>, bool)>, Status> {
+    if is_public_path(&asked.path) {
+        return Ok(state.registry.store.plane_by_id(PlaneId::CORE).map(|core| (core, false)));
     }
-    if method != Method::GET || ![ISSUER_PATH, KEYS_PATH].contains(&path.as_str()) {
+    let is_told = asked.method == Method::GET && [ISSUER_PATH, KEYS_PATH].contains(&asked.path.as_str());
+    let is_open = matches!(state.registry.options.authenticators.sources().anonymous, Anonymous::Paths(_));
+    if !is_told && !is_open {
         return Ok(None);
     }
-    let Some(plane) = named_plane(state, route).1 else { return Ok(None) };
-    let attributes = Attributes { user, plane: plane.id, verb: "get", target: Target::Path(&path) };
-    let decision = state.registry.authorizer.authorize(&attributes).await?;
-    Ok(decision.is_allow().then_some(plane))
+    let Some(plane) = named_plane(state, asked.route).1 else { return Ok(None) };
+    let decision = state.registry.authorizer.authorize(&asked.attributes(plane.id)).await?;
+    Ok(decision.is_allow().then_some((plane, !is_told)))
 }
 
 fn named_plane<'a>(state: &State, route: &'a Route) -> (&'a str, Option<Arc<Plane>>) {

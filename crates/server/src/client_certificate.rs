@@ -1,5 +1,8 @@
 //! Certificates of clients: those of the server's own authority, and those that planes give to whoever asks in them.
 //!
+//! Proxies that authenticate for others have an authority of their own, if the provider names one: it says that somebody is a proxy, and
+//! nothing else.
+//!
 //! A client shows the certificate alone. Which plane's authority is to have signed it stands in it; the authority is derived and
 //! forgotten again. Who the client is, and where, is for `authn` to say.
 
@@ -22,6 +25,10 @@ pub(crate) struct ClientCertificates {
     /// Verifies what the server's own authority signed.
     own: Arc<dyn ClientCertVerifier>,
     planes: Arc<PlaneAuthorities>,
+    /// Verifies what the authority of proxies signed.
+    proxies: Option<Arc<dyn ClientCertVerifier>>,
+    /// Whose certificates a client may show.
+    hints: Vec<DistinguishedName>,
     provider: Arc<CryptoProvider>,
 }
 
@@ -29,9 +36,36 @@ impl ClientCertificates {
     pub(crate) fn new(
         own: Arc<dyn ClientCertVerifier>,
         planes: Arc<PlaneAuthorities>,
+        proxies: Option<Arc<dyn ClientCertVerifier>>,
         provider: Arc<CryptoProvider>,
     ) -> ClientCertificates {
-        ClientCertificates { own, planes, provider }
+        let mut hints = own.root_hint_subjects().to_vec();
+        hints.extend(proxies.iter().flat_map(|proxies| proxies.root_hint_subjects().iter().cloned()));
+        ClientCertificates { own, planes, proxies, hints, provider }
+    }
+
+    /// Who vouches for a certificate that was verified a moment ago: an authority that says who the client is, and the one
+    /// that says it is a proxy. Both may.
+    pub(crate) fn vouched(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Vouched {
+        let Some((certificate, rest)) = chain.split_first() else { return Vouched::default() };
+        let Some(proxies) = &self.proxies else { return Vouched { of_client: true, of_proxy: false } };
+        Vouched {
+            of_client: self.verify_client(certificate, rest, now).is_ok(),
+            of_proxy: proxies.verify_client_cert(certificate, rest, now).is_ok(),
+        }
+    }
+
+    fn verify_client(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let error = match self.own.verify_client_cert(certificate, intermediates, now) {
+            Err(error) => error,
+            verified => return verified,
+        };
+        self.verify_in_plane(certificate, now).unwrap_or(Err(error))
     }
 
     /// Verifies a certificate by the authority of the plane it says it is of; nothing if there is no such authority.
@@ -52,6 +86,13 @@ impl ClientCertificates {
     }
 }
 
+/// What a certificate is good for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Vouched {
+    pub(crate) of_client: bool,
+    pub(crate) of_proxy: bool,
+}
+
 impl ClientCertVerifier for ClientCertificates {
     fn offer_client_auth(&self) -> bool {
         self.own.offer_client_auth()
@@ -62,7 +103,7 @@ impl ClientCertVerifier for ClientCertificates {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.own.root_hint_subjects()
+        &self.hints
     }
 
     fn verify_client_cert(
@@ -71,11 +112,11 @@ impl ClientCertVerifier for ClientCertificates {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let error = match self.own.verify_client_cert(end_entity, intermediates, now) {
-            Err(error) => error,
-            verified => return verified,
-        };
-        self.verify_in_plane(end_entity, now).unwrap_or(Err(error))
+        let verified = self.verify_client(end_entity, intermediates, now);
+        match &self.proxies {
+            Some(proxies) if verified.is_err() => proxies.verify_client_cert(end_entity, intermediates, now),
+            _ => verified,
+        }
     }
 
     fn verify_tls12_signature(

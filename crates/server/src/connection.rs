@@ -9,6 +9,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use polder_auth::authn::{ClientCertificate, Unauthenticated};
+use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::MissedTickBehavior;
@@ -19,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::State;
 use crate::chain::{self, Peer};
+use crate::client_certificate::ClientCertificates;
 use crate::drive::{DriveError, Requests, drive};
 use crate::drive_http1::Answers;
 use crate::gather::gather;
@@ -67,6 +69,7 @@ impl Server {
     /// how many requests did not finish in time.
     pub async fn run(self, state: Arc<State>, stop: CancellationToken) -> Result<u64, ServerError> {
         let acceptor = TlsAcceptor::from(Arc::new(state.pki.tls()?));
+        let clients = state.pki.client_verifier(&state.pki.provider())?;
         let connections = TaskTracker::new();
         let closing = CancellationToken::new();
         let places = Arc::new(Semaphore::new(state.bounds.connections_max));
@@ -87,7 +90,8 @@ impl Server {
                         let Ok(place) = places.clone().try_acquire_owned() else { continue };
                         let lane = Arc::new(Lane::default());
                         let (acceptor, closing) = (acceptor.clone(), closing.clone());
-                        let own = connection(acceptor, stream, state.clone(), lane.clone(), closing);
+                        let clients = clients.clone();
+                        let own = connection(acceptor, stream, state.clone(), clients, lane.clone(), closing);
                         state.threads.spawn(&connections, lane, async move {
                             own.await;
                             drop(place);
@@ -121,6 +125,7 @@ async fn connection(
     acceptor: TlsAcceptor,
     stream: TcpStream,
     state: Arc<State>,
+    clients: Arc<ClientCertificates>,
     lane: Arc<Lane>,
     closing: CancellationToken,
 ) {
@@ -131,9 +136,15 @@ async fn connection(
     let handshake = tokio::time::timeout(bounds.handshake_patience, handshake);
     let Ok(Ok(stream)) = handshake.await else { return };
     let (_, session) = stream.get_ref();
-    let certificate = session.peer_certificates().and_then(|chain| chain.first());
+    let chain = session.peer_certificates().unwrap_or_default();
+    let vouched = clients.vouched(chain, UnixTime::now());
+    let certificate = chain.first().filter(|_| vouched.of_client);
+    let sources = state.registry.options.authenticators.sources();
+    let is_proxy = |first: &CertificateDer<'_>| sources.proxies.as_ref().is_some_and(|own| own.allows(first));
     let peer = Arc::new(Peer {
         certificate: certificate.map(|first| ClientCertificate::read(first).ok_or(Unauthenticated)),
+        is_proxy: vouched.of_proxy && chain.first().is_some_and(is_proxy),
+        is_only_proxy: vouched.of_proxy && !vouched.of_client,
         server_name: session.server_name().map(str::to_ascii_lowercase),
         address,
         lane,

@@ -35,6 +35,11 @@ struct BackendLabel {
     backend: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StatusLabel {
+    status: &'static str,
+}
+
 pub(crate) struct Metrics {
     exposed: MetricRegistry,
     requests: Family<RequestLabels, Counter>,
@@ -48,6 +53,7 @@ pub(crate) struct Metrics {
     watch_events: Counter<u64, AtomicU64>,
     audit_events: Counter<u64, AtomicU64>,
     audit_lost: Family<BackendLabel, Counter<u64, AtomicU64>>,
+    authentication_reloads: Family<StatusLabel, Counter<u64, AtomicU64>>,
 }
 
 impl Metrics {
@@ -66,6 +72,7 @@ impl Metrics {
             watch_events: Counter::default(),
             audit_events: Counter::default(),
             audit_lost: Family::default(),
+            authentication_reloads: Family::default(),
         };
         let exposed = &mut metrics.exposed;
         exposed.register("apiserver_request", "Requests by verb and code", metrics.requests.clone());
@@ -77,6 +84,11 @@ impl Metrics {
         );
         exposed.register("apiserver_longrunning_requests", "Open watches", metrics.watches.clone());
         exposed.register("apiserver_watch_events", "Events sent to watchers", metrics.watch_events.clone());
+        exposed.register(
+            "apiserver_authentication_config_controller_automatic_reloads",
+            "Changes of the authentication configuration that were taken over, or not",
+            metrics.authentication_reloads.clone(),
+        );
         exposed.register("polder_planes", "Planes in the store", metrics.planes.clone());
         exposed.register("polder_store_revision", "Newest revision", metrics.revision.clone());
         exposed.register("polder_store_cache_bytes", "Hot objects in memory", metrics.cache_bytes.clone());
@@ -124,6 +136,11 @@ impl Metrics {
         self.in_flight.set(i64::try_from(gates.requests()).unwrap_or(i64::MAX));
         self.watches.set(i64::try_from(gates.watches()).unwrap_or(i64::MAX));
         self.revision.set(i64::try_from(registry.store.current().0).unwrap_or(i64::MAX));
+        let reloads = registry.options.authenticators.reloads();
+        for (status, count) in ["success", "failure"].into_iter().zip(reloads) {
+            let counter = self.authentication_reloads.get_or_create(&StatusLabel { status });
+            counter.inner().store(count, Ordering::Relaxed);
+        }
         let mut out = String::new();
         // Writing into a string does not fail.
         text::encode(&mut out, &self.exposed).ok();

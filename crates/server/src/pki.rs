@@ -57,6 +57,8 @@ pub struct Pki {
     account_key: Vec<u8>,
     planes: Arc<PlaneAuthorities>,
     front_proxy: Arc<FrontProxy>,
+    /// Authorities of proxies that authenticate for others.
+    proxies_pem: Option<String>,
 }
 
 impl Pki {
@@ -85,7 +87,14 @@ impl Pki {
         let account_key = account_key(directory)?;
         let (issuer, planes) = (Arc::new(issuer), Arc::new(planes));
         let front_proxy = Arc::new(FrontProxy::open(directory)?);
-        Ok(Pki { ca_pem, issuer, hosts: hosts.to_vec(), account_key, planes, front_proxy })
+        let hosts = hosts.to_vec();
+        Ok(Pki { ca_pem, issuer, hosts, account_key, planes, front_proxy, proxies_pem: None })
+    }
+
+    /// The same with authorities, in PEM, that vouch for proxies which authenticate for others.
+    #[must_use]
+    pub fn with_proxies(self, pem: Option<String>) -> Pki {
+        Pki { proxies_pem: pem, ..self }
     }
 
     /// The authority's certificate, in PEM.
@@ -141,13 +150,25 @@ impl Pki {
     ) -> Result<Arc<ClientCertificates>, PkiError> {
         let ca = CertificateDer::from_pem_slice(self.ca_pem.as_bytes())
             .map_err(|error| PkiError::Tls(Box::new(error)))?;
-        let mut roots = RootCertStore::empty();
-        roots.add(ca).map_err(|error| PkiError::Tls(Box::new(error)))?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
-            .allow_unauthenticated()
-            .build()
-            .map_err(|error| PkiError::Tls(Box::new(error)))?;
-        Ok(Arc::new(ClientCertificates::new(verifier, self.planes.clone(), provider.clone())))
+        let verifier = |all: Vec<CertificateDer<'_>>| {
+            let mut roots = RootCertStore::empty();
+            for ca in all {
+                roots.add(ca).map_err(|error| PkiError::Tls(Box::new(error)))?;
+            }
+            WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
+                .allow_unauthenticated()
+                .build()
+                .map_err(|error| PkiError::Tls(Box::new(error)))
+        };
+        let proxies = match &self.proxies_pem {
+            Some(pem) => {
+                let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+                Some(verifier(all.map_err(|error| PkiError::Tls(Box::new(error)))?)?)
+            }
+            None => None,
+        };
+        let own = verifier(vec![ca])?;
+        Ok(Arc::new(ClientCertificates::new(own, self.planes.clone(), proxies, provider.clone())))
     }
 
     /// A kubeconfig for the provider: all planes, everything allowed. Its current context is the core plane.

@@ -6,6 +6,7 @@
 
 pub mod extension;
 pub mod http2;
+pub mod issuer;
 pub mod webhook;
 
 mod client;

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, mpsc};
 
 use anyhow::Context as _;
-use polder_auth::authn::Authenticators;
+use polder_auth::authn::{Authenticators, Sources};
 use polder_auth::authz::Chain;
 use polder_client::Runner;
 use polder_model::SmolStr;
@@ -67,7 +67,7 @@ impl TestServer {
                 };
                 let store = memory_store(&site)?;
                 let accounts = Some(pki.account_tokens());
-                let authenticators = Arc::new(Authenticators { accounts, ..Authenticators::default() });
+                let authenticators = Arc::new(Authenticators::new(accounts, Sources::default()));
                 let options = RegistryOptions {
                     base_url: url,
                     default_limits: Limits::default(),

@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 /// What a webhook does with a path and a review: the `response`, or a code and a body instead.
 pub type Answer = fn(&str, &Value) -> Result<Value, (u16, String)>;
 
+/// What any HTTPS server of a test does: a path and a document (null without one) in, a code and a body out.
+pub(crate) type Handler = Arc<dyn Fn(&str, &Value) -> (u16, String) + Send + Sync>;
+
 /// A running webhook. Its threads end with the process.
 pub struct WebhookServer {
     pub address: SocketAddr,
@@ -30,6 +33,20 @@ impl WebhookServer {
     }
 
     fn start_with(answer: Answer, is_ca: rcgen::IsCa) -> anyhow::Result<WebhookServer> {
+        let handler = move |path: &str, review: &Value| match answer(path, &review["request"]) {
+            Err((code, body)) => (code, body),
+            Ok(mut response) => {
+                response["uid"] = review["request"]["uid"].clone();
+                let review =
+                    json!({"kind": review["kind"], "apiVersion": review["apiVersion"], "response": response});
+                (200, review.to_string())
+            }
+        };
+        WebhookServer::start_any(Arc::new(handler), is_ca)
+    }
+
+    /// Any HTTPS server.
+    pub(crate) fn start_any(handler: Handler, is_ca: rcgen::IsCa) -> anyhow::Result<WebhookServer> {
         let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
         params.is_ca = is_ca;
         let key_pair = rcgen::KeyPair::generate()?;
@@ -45,8 +62,8 @@ impl WebhookServer {
         let address = listener.local_addr()?;
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let config = config.clone();
-                std::thread::spawn(move || serve(stream, config, answer));
+                let (config, handler) = (config.clone(), handler.clone());
+                std::thread::spawn(move || serve(stream, config, &handler));
             }
         });
         let ca_bundle = base64::engine::general_purpose::STANDARD.encode(certificate.pem());
@@ -60,7 +77,7 @@ impl WebhookServer {
 }
 
 /// Answers until the client goes.
-fn serve(stream: TcpStream, config: Arc<ServerConfig>, answer: Answer) -> Option<()> {
+fn serve(stream: TcpStream, config: Arc<ServerConfig>, handler: &Handler) -> Option<()> {
     let connection = ServerConnection::new(config).ok()?;
     let mut stream = BufReader::new(StreamOwned::new(connection, stream));
     loop {
@@ -81,16 +98,8 @@ fn serve(stream: TcpStream, config: Arc<ServerConfig>, answer: Answer) -> Option
         }
         let mut body = vec![0; len];
         stream.read_exact(&mut body).ok()?;
-        let review: Value = serde_json::from_slice(&body).ok()?;
-        let (code, body) = match answer(&path, &review["request"]) {
-            Err((code, body)) => (code, body),
-            Ok(mut response) => {
-                response["uid"] = review["request"]["uid"].clone();
-                let review =
-                    json!({"kind": review["kind"], "apiVersion": review["apiVersion"], "response": response});
-                (200, review.to_string())
-            }
-        };
+        let document = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).ok()? };
+        let (code, body) = handler(&path, &document);
         let head = format!("HTTP/1.1 {code} X\r\nContent-Length: {}\r\n\r\n", body.len());
         stream.get_mut().write_all(head.as_bytes()).ok()?;
         stream.get_mut().write_all(body.as_bytes()).ok()?;

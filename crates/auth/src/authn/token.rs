@@ -1,6 +1,7 @@
 //! Static bearer tokens from a file, in Kubernetes' format with one column more: `token,user,uid,"groups",plane`.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 
 use polder_model::{PlaneId, SmolStr};
 use sha2::{Digest, Sha256};
@@ -40,13 +41,35 @@ impl StaticTokens {
             let groups = groups.map(str::trim).filter(|group| !group.is_empty()).map(SmolStr::new);
             let mut user = UserInfo::authenticated(name.as_str(), groups);
             user.uid = SmolStr::new(uid);
+            if rest.len() > 2 {
+                return Err(problem(
+                    "must have at most 5 columns: token, user name, user uid, groups, plane",
+                ));
+            }
             if let Some(plane) = rest.get(1).filter(|plane| !plane.is_empty()) {
                 let id = plane.parse().map_err(|_| problem("the plane column must be a plane's number"))?;
                 user.home = Some(PlaneId(id));
             }
-            users.insert(Sha256::digest(token.as_bytes()).into(), user);
+            match users.entry(Sha256::digest(token.as_bytes()).into()) {
+                Entry::Vacant(entry) => entry.insert(user),
+                // Of two people with one token, one would act as the other.
+                Entry::Occupied(_) => return Err(problem("the token stands in an earlier line too")),
+            };
         }
         Ok(StaticTokens { users })
+    }
+
+    /// The planes that tokens are confined to.
+    pub fn planes(&self) -> BTreeSet<PlaneId> {
+        self.users.values().filter_map(|user| user.home).collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.users.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty()
     }
 
     pub fn user(&self, token: &str) -> Option<UserInfo> {
@@ -86,13 +109,21 @@ mod tests {
         let ann = tokens.user("s3cret").unwrap();
         assert!(ann.name == "ann" && ann.uid == "7" && ann.in_group("system:masters") && ann.home.is_none());
         assert_eq!(tokens.user("t").unwrap().home, Some(PlaneId(12)));
+        assert_eq!((tokens.len(), tokens.planes()), (2, [PlaneId(12)].into()));
         assert_eq!(tokens.user("other"), None);
         assert_eq!(tokens.user(""), None);
     }
 
     #[test]
     fn bad_lines_are_named() {
-        for (text, line) in [("a,b", 1), ("x,y,z\n\"a,b,c", 2), (",b,c", 1), ("a,b,c,g,plane", 1)] {
+        for (text, line) in [
+            ("a,b", 1),
+            ("x,y,z\n\"a,b,c", 2),
+            (",b,c", 1),
+            ("a,b,c,g,plane", 1),
+            ("a,b,c,,7,", 1),
+            ("a,b,c\n\nx,y,z\na,other,c", 4),
+        ] {
             let error = StaticTokens::parse(text).unwrap_err().to_string();
             assert!(error.starts_with(&format!("line {line} ")), "{error}");
         }

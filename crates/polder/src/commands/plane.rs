@@ -79,16 +79,22 @@ pub(crate) fn explain(client: &Client, error: ClientError) -> anyhow::Error {
     let advice = match error.api() {
         Some(api) if api.code == 404 && api.message.contains("could not find the requested resource") => {
             format!(
-                "{} has no planes: use the admin.kubeconfig of the server, whose context is the core plane",
-                client.url()
+                "{} has no planes for {}: use a kubeconfig whose context is the core plane",
+                client.url(),
+                client.whom()
             )
         }
         Some(api) if api.code == 401 => format!(
-            "{} does not know who you are: the kubeconfig is for another server, or out of date",
-            client.url()
+            "{} does not know {}: the kubeconfig is for another server, or its credential is out of date",
+            client.url(),
+            client.whom()
         ),
         Some(api) if api.code == 403 && api.message.contains("cannot ") => {
-            "planes are managed with the admin.kubeconfig of the server".to_string()
+            format!(
+                "{} may not do this at {}: a role of the core plane must allow it",
+                client.whom(),
+                client.url()
+            )
         }
         _ => return anyhow::Error::new(error),
     };

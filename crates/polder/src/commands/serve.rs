@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use polder_auth::authn::{Authenticators, StaticTokens};
+use polder_auth::authn::Authenticators;
 use polder_auth::authz::Chain;
 use polder_client::Runner;
 use polder_client_http::{Egress, Network};
@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+use crate::authentication::{Files, Issuers};
 use crate::config::Configuration;
 use crate::extensions::Extensions;
 use crate::webhooks::Webhooks;
@@ -93,6 +94,7 @@ impl Serve {
             tracing::warn!("{} has certificates but no store: a new one is made", self.data_dir.display());
         }
         let pki = Pki::open(&self.data_dir.join("pki"), &hosts(&configuration, &url, &server))?;
+        let pki = pki.with_proxies(configuration.authentication.proxy_authorities()?);
         let site = bootstrap::Site {
             ca: pki.ca().into(),
             address: Some(advertised(self.listen, &url)),
@@ -106,19 +108,15 @@ impl Serve {
         if std::fs::read_to_string(&kubeconfig).ok().as_ref() != Some(&text) {
             pki::write_private(&kubeconfig, &text)?;
         }
-        let tokens = match &configuration.token_file {
-            Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .with_context(|| format!("cannot read {}", path.display()))?;
-                StaticTokens::parse(&text).with_context(|| path.display().to_string())?
-            }
-            None => StaticTokens::default(),
-        };
+        let files = Files::new(configuration.token_file.clone(), configuration.authentication.clone(), &url);
+        let accounts = Some(pki.account_tokens());
+        let (sources, held) = files.load(&store)?;
+        let authenticators = Arc::new(Authenticators::new(accounts, sources));
         let options = RegistryOptions {
             base_url: url.clone(),
             default_limits: configuration.default_limits.into(),
             clock: now,
-            authenticators: Arc::new(Authenticators { tokens, accounts: Some(pki.account_tokens()) }),
+            authenticators: authenticators.clone(),
         };
         let audit = configuration.audit.as_ref().map(|audit| audit.open(&self.data_dir)).transpose()?;
         let mut registry = Registry::new(store.clone(), Chain::default(), options);
@@ -132,6 +130,7 @@ impl Serve {
             allowed: networks(&configuration.webhook_networks).context("webhookNetworks")?,
             denied: networks(&configuration.webhook_denied_networks).context("webhookDeniedNetworks")?,
         };
+        authenticators.set_issuer_client(Arc::new(Issuers::new(egress.clone())));
         let extensions = Arc::new(Extensions::new(egress.clone()));
         let aggregator = Arc::new(Aggregator::new(registry.clone(), extensions, pki.front_proxy()));
         registry.set_extension_caller(aggregator.clone());
@@ -139,6 +138,7 @@ impl Serve {
         registry.tasks.spawn(registry.clone().run_chores());
         let stop = CancellationToken::new();
         registry.tasks.spawn(configuration.encryption.clone().keep_up(keyring, stop.clone()));
+        registry.tasks.spawn(files.follow(held, authenticators, store.clone(), stop.clone()));
         let client = Arc::new(LocalClient::new(registry.clone()));
         let controllers = polder_controllers::Options {
             root_ca: site.ca,

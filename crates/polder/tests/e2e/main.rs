@@ -7,6 +7,7 @@
 
 mod aggregation;
 mod audit;
+mod authentication;
 mod conversion;
 mod custom;
 mod discovery;

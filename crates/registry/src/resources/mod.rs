@@ -77,6 +77,7 @@ mod node;
 mod persistentvolume;
 mod persistentvolumeclaim;
 pub(crate) mod plane;
+mod plane_authentication;
 mod pod;
 mod poddisruptionbudget;
 mod podtemplate;

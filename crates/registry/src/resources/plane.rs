@@ -9,6 +9,7 @@ use polder_store::Profile;
 
 use super::checks::{Errors, immutable, some, text};
 use super::own_kinds::{self, parse_schema, validate_display_name};
+use super::plane_authentication;
 use crate::audit::policy::Policy;
 use crate::behavior::{Behavior, NameRule};
 
@@ -89,6 +90,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
             errors.push(FieldError::invalid(limits_path.member(key), number, why));
         }
     }
+    plane_authentication::validate(spec, old.and_then(|old| old.get("spec")), &path, errors);
     match old {
         Some(old) => {
             for key in ["forkFrom", "profile"] {
@@ -118,8 +120,7 @@ fn validate_profile(spec: &Value, profile: &str, path: &FieldPath<'_>, errors: &
 
 /// The structural schema, as a CRD of this kind would carry it.
 pub(super) fn schema() -> Value {
-    parse_schema(
-        r#"{
+    let text = r#"{
         "type": "object", "description": "A control plane of a tenant: a Kubernetes API of its own, apart from all others. Deleting it deletes everything inside.",
         "properties": {
             "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
@@ -136,7 +137,8 @@ pub(super) fn schema() -> Value {
                     "watches": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many watches may be open."},
                     "requestsInFlight": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many requests may run at once."},
                     "requestsPerSecond": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many requests may start in a second."}
-                }}
+                }},
+                "authentication": AUTHENTICATION
             }},
             "status": {"type": "object", "description": "How the plane is doing. Written by the server.", "properties": {
                 "phase": {"type": "string", "description": "Pending, Ready or Deleting."},
@@ -149,8 +151,8 @@ pub(super) fn schema() -> Value {
                 "lastActivity": {"type": "string", "format": "date-time", "description": "When it last answered a request; empty after a restart until it does."}
             }}
         }
-    }"#,
-    )
+    }"#;
+    parse_schema(&text.replace("AUTHENTICATION", plane_authentication::SCHEMA))
 }
 
 #[cfg(test)]
@@ -222,6 +224,20 @@ mod tests {
             let errors = errors(&PLANE, &plane, None);
             assert!(errors[0].contains("must be the name of a plane, or 'layer/'"), "{bad}: {errors:?}");
         }
+    }
+
+    #[test]
+    fn issuers_are_judged_when_they_are_written() {
+        let plane = |url: &str| {
+            format!(
+                r#"{{"metadata":{{"name":"p"}},"spec":{{"authentication":{{"jwt":[{{"issuer":{{"url":"{url}","audiences":["a"]}},"claimMappings":{{"username":{{"claim":"sub","prefix":""}}}}}}]}}}}}}"#
+            )
+        };
+        let why =
+            r#"spec.authentication.jwt[0].issuer.url: Invalid value: "http://i": URL scheme must be https"#;
+        check(&PLANE, &[(&plane("https://i"), &[]), (&plane("http://i"), &[why])]);
+        let same = plane("http://i");
+        check_update(&PLANE, &[(&same, &same, &[]), (&plane("https://i"), &same, &[why])]);
     }
 
     #[test]
