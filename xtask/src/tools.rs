@@ -22,6 +22,8 @@ const KUBECTL_OLD: &str = "1.20";
 const CONTROLLER_RUNTIME_VERSION: &str = "v0.23.3";
 /// The operator that tests run.
 const OPERATOR: &str = include_str!("../../tests/controller-runtime/main.go");
+/// The KMS plugin that tests run.
+const KMS_PLUGIN: &str = include_str!("../../tests/kms-plugin/main.go");
 /// The Python client; its major version follows Kubernetes' minor.
 const PYTHON_CLIENT_VERSION: &str = "35.0.0";
 /// An OpenID provider on Authlib, by its package `oidc-provider-mock`.
@@ -74,6 +76,16 @@ fn all() -> Vec<Tool> {
                 file: "bin/python",
                 version: OPENID_PROVIDER_VERSION.into(),
                 make: openid_provider,
+            },
+        },
+        Tool {
+            variable: "POLDER_TEST_KMS_PLUGIN",
+            program: Program {
+                name: "KMS plugin served by Kubernetes' library",
+                folder: "kms-plugin",
+                file: "kms-plugin",
+                version: text_version(KMS_PLUGIN),
+                make: kms_plugin,
             },
         },
         Tool { variable: "POLDER_TEST_ETCD", program: upstream::etcd() },
@@ -193,9 +205,27 @@ fn sample_apiserver(folder: &Path) -> anyhow::Result<()> {
 }
 
 fn operator_version() -> String {
+    format!("{CONTROLLER_RUNTIME_VERSION}-{}", text_version(OPERATOR))
+}
+
+/// The version of a program of ours that is written with Kubernetes' libraries.
+fn text_version(text: &str) -> String {
     let mut hasher = DefaultHasher::new();
-    OPERATOR.hash(&mut hasher);
-    format!("{CONTROLLER_RUNTIME_VERSION}-{KUBERNETES_VERSION}-{:x}", hasher.finish())
+    text.hash(&mut hasher);
+    format!("{KUBERNETES_VERSION}-{:x}", hasher.finish())
+}
+
+fn kms_plugin(folder: &Path) -> anyhow::Result<()> {
+    let version = module_version()?;
+    let program = GoProgram {
+        name: "kms-plugin",
+        source: GoSource::Main(KMS_PLUGIN),
+        package: "k8s.io/kms/pkg/service",
+        version: Some(&version),
+        module: &format!("require k8s.io/kms {version}"),
+        release: KUBERNETES_VERSION,
+    };
+    obtain::go(folder, &program)
 }
 
 fn operator(folder: &Path) -> anyhow::Result<()> {

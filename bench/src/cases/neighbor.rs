@@ -1,7 +1,7 @@
 //! What a plane at full load does to another: a quiet plane's latency, alone and beside noise.
 //!
-//! The noise comes from a thread of its own, so that it delays the quiet client as little as the machine allows. On
-//! two cores they still share them with the server, so the ratios say at most how bad it is.
+//! The noise comes from a thread of its own that comes after all others, so that it delays the quiet client as little as the
+//! machine allows. On two cores they still share them with the server, so the ratios say at most how bad it is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,6 +98,8 @@ fn make_noise(
     stop: Arc<AtomicBool>,
 ) -> std::thread::JoinHandle<anyhow::Result<usize>> {
     std::thread::spawn(move || {
+        // A flood comes from other machines, so it gets no core that the quiet client or the server want.
+        rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let mut clients = tokio::task::JoinSet::new();

@@ -50,7 +50,7 @@ impl<T> Future for Metered<T> {
 }
 
 /// How long this thread has computed.
-fn thread_time() -> Duration {
+pub fn thread_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 

@@ -7,6 +7,7 @@ use polder_store::Limits;
 use serde::Deserialize;
 
 use crate::authentication::Authentication;
+use crate::encryption::Encryption;
 
 /// `apiVersion: config.polder.dev/v1alpha1`, `kind: ServerConfiguration`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -30,10 +31,14 @@ pub(crate) struct Configuration {
     pub(crate) webhook_denied_networks: Vec<String>,
     /// Limits of planes that name none of their own.
     pub(crate) default_limits: PlaneLimits,
+    /// Which records are sealed on disk, and with which keys.
+    pub(crate) encryption: Encryption,
     /// Memory for hot objects.
     pub(crate) cache_bytes: Option<usize>,
     /// How long old versions are kept.
     pub(crate) history_seconds: Option<u64>,
+    /// What is noted of requests, and where.
+    pub(crate) audit: Option<crate::audit::AuditConfiguration>,
     /// How long the server goes on, no longer ready, after it was told to stop.
     pub(crate) shutdown_delay_seconds: u64,
 }

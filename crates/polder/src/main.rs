@@ -1,9 +1,12 @@
 //! Polder: many Kubernetes control planes from one process. This is the one binary: the server and the command line.
 
+mod audit;
 mod authentication;
 mod commands;
 mod config;
+mod encryption;
 mod extensions;
+mod kms;
 mod webhooks;
 
 use std::process::ExitCode;

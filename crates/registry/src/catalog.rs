@@ -257,6 +257,7 @@ pub(crate) fn builtin_definitions(store: &Store) -> Vec<Arc<ResourceDefinition>>
             behavior,
             admission: crate::admission::chain(&name, first.namespaced),
             origin: Origin::Builtin,
+            ledger: None,
             terminating: false,
         })
     };

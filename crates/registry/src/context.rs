@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use polder_auth::UserInfo;
+use polder_auth::authz::Decision;
 use polder_model::{FieldError, GroupKind, SmolStr, Status, Value};
 use polder_store::Plane;
 
@@ -11,6 +12,8 @@ use polder_store::Plane;
 pub struct RequestContext {
     pub plane: Arc<Plane>,
     pub user: UserInfo,
+    /// Somebody notes what was decided about the request.
+    pub audited: bool,
     pub(crate) reading: Reading,
     /// What the client should know although the request worked; sent as `Warning` headers.
     warnings: Mutex<Vec<String>>,
@@ -56,6 +59,7 @@ impl RequestContext {
         RequestContext {
             plane,
             user,
+            audited: false,
             reading: Reading::Converted,
             warnings: Mutex::default(),
             annotations: Mutex::default(),
@@ -103,6 +107,18 @@ impl RequestContext {
         if annotations.len() < WARNINGS_MAX {
             annotations.push((key, text));
         }
+    }
+
+    /// Notes who let the request pass, or that nobody did. What was decided first stays, unless somebody refuses later.
+    pub(crate) fn decided(&self, decision: &Decision) {
+        const DECISION: &str = "authorization.k8s.io/decision";
+        let known = self.annotations.lock().iter().any(|(key, _)| key == DECISION);
+        if known && decision.is_allow() {
+            return;
+        }
+        let word = if decision.is_allow() { "allow" } else { "forbid" };
+        self.annotate(DECISION.into(), word.into());
+        self.annotate("authorization.k8s.io/reason".into(), decision.reason().to_string());
     }
 
     pub fn take_annotations(&self) -> Vec<(String, String)> {

@@ -11,6 +11,7 @@ use polder_store::ResourceId;
 
 use crate::behavior::Behavior;
 use crate::custom::{Conversion, StoredForm};
+use crate::ledger::Ledger;
 
 /// Everything the registry and the server know about a resource.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub struct ResourceDefinition {
     /// Who has a say in writes of this resource.
     pub admission: polder_admission::Chain,
     pub origin: Origin,
+    /// Who keeps the objects, if it is not the store: a resource that is only read.
+    pub ledger: Option<Arc<dyn Ledger>>,
     /// On its way out: what is there can be read and deleted, nothing new is made.
     pub terminating: bool,
 }

@@ -4,6 +4,7 @@
 //! commit. What differs between kinds is data ([`definition::ResourceDefinition`]) and a few pure functions
 //! ([`behavior::Behavior`]); no kind has a route or storage code of its own.
 
+pub mod audit;
 pub mod authentication;
 pub mod behavior;
 pub mod bootstrap;
@@ -13,6 +14,7 @@ pub mod context;
 pub mod decode;
 pub mod definition;
 pub mod delete;
+pub mod ledger;
 pub mod list;
 pub mod listing;
 pub mod planes;

@@ -154,8 +154,11 @@ impl Registry {
     ) -> Result<ListAnswer, Status> {
         self.authorize_many(context, "list", target, &options.selection).await?;
         let plane = &context.plane;
-        if self.converter(context, target).is_some() {
-            let mut listing = self.listing_unchecked(context, target, options).await?;
+        if self.converter(context, target).is_some() || target.definition.ledger.is_some() {
+            let mut listing = match &target.definition.ledger {
+                Some(ledger) => self.ledger_listing(context, ledger, options).await?,
+                None => self.listing_unchecked(context, target, options).await?,
+            };
             let mut objects = Vec::new();
             loop {
                 match listing.objects.page().await? {
@@ -188,6 +191,9 @@ impl Registry {
         options: &ListOptions,
     ) -> Result<Listing, Status> {
         self.authorize_many(context, "list", target, &options.selection).await?;
+        if let Some(ledger) = &target.definition.ledger {
+            return self.ledger_listing(context, ledger, options).await;
+        }
         let listing = self.listing_unchecked(context, target, options).await?;
         if !self.is_current(&context.plane, target).await? {
             let name = target.definition.group_resource();

@@ -11,6 +11,7 @@ use polder_model::{SmolStr, Status};
 use polder_store::{Filter, ListPage, ListQuery, Plane, ReadError, Remaining, Store, StoredObject};
 
 use crate::conversion::Converter;
+use crate::ledger::Rest;
 use crate::selection::Selection;
 use crate::status::read_failed;
 
@@ -39,9 +40,16 @@ pub struct Listing {
 /// Objects of one state of a collection that are still to be read.
 #[derive(Clone)]
 pub struct Objects {
-    source: Option<Source>,
+    source: Option<Origin>,
     /// Read already.
     ready: Vec<Arc<StoredObject>>,
+}
+
+/// Who has the rest.
+#[derive(Clone)]
+enum Origin {
+    Store(Source),
+    Ledger(Rest),
 }
 
 /// Where objects come from.
@@ -80,12 +88,21 @@ impl Objects {
         Objects { source: None, ready: objects }
     }
 
+    /// Entries that are here already, and those that are not.
+    pub(crate) fn of_ledger(ready: Vec<Arc<StoredObject>>, rest: Option<Rest>) -> Objects {
+        Objects { source: rest.map(Origin::Ledger), ready }
+    }
+
     /// The next objects; none at the end.
     pub async fn page(&mut self) -> Result<Vec<Arc<StoredObject>>, Status> {
         if !self.ready.is_empty() {
             return Ok(std::mem::take(&mut self.ready));
         }
         while let Some(source) = &mut self.source {
+            let source = match source {
+                Origin::Store(source) => source,
+                Origin::Ledger(rest) => return rest.page().await,
+            };
             let found = source.read(false).await.map_err(|error| error.status(&source.plane))?;
             source.left -= found.objects.len();
             if source.left == 0 || !found.page.more {
@@ -135,7 +152,7 @@ impl Source {
         let first = self.read(limit > 0).await?;
         let revision = first.page.revision;
         if limit == 0 {
-            let source = first.page.more.then_some(self);
+            let source = first.page.more.then_some(Origin::Store(self));
             return Ok(Begun { revision, objects: Objects { source, ready: first.objects }, cut: None });
         }
         let mut found = first;
@@ -169,7 +186,7 @@ impl Source {
         };
         let source = resume.filter(|resume| resume.left > self.left).map(|resume| {
             let left = resume.left - self.left;
-            Source { left, ..resume }
+            Origin::Store(Source { left, ..resume })
         });
         Ok(Begun { revision, objects: Objects { source, ready: kept }, cut })
     }

@@ -19,8 +19,10 @@ use crate::definition::{ResourceDefinition, Target};
 use crate::extensions::ExtensionLists;
 use crate::finalize::Chores;
 use crate::flows::FlowsOfPlanes;
+use crate::ledger::Ledger;
 use crate::planes;
 use crate::profile;
+use crate::resources::audit_event;
 use crate::roles::Roles;
 use crate::rulebooks::Rulebooks;
 use crate::selection::Selection;
@@ -119,6 +121,22 @@ impl Registry {
         }
     }
 
+    /// The same, where planes can read what happened in them.
+    #[must_use]
+    pub fn with_audit_trail(self, ledger: Arc<dyn Ledger>) -> Registry {
+        let definition = audit_event::definition(&self.store, ledger);
+        let with = |catalog: &Catalog, name| {
+            let all = catalog.definitions().cloned().chain([definition.clone()]);
+            Arc::new(Catalog::base(all.collect(), name))
+        };
+        Registry {
+            builtin: with(&self.builtin, "builtin and audit"),
+            generic: with(&self.generic, "generic and audit"),
+            core: with(&self.core, "core and audit"),
+            ..self
+        }
+    }
+
     /// The resource a path names. Built-in kinds are found without looking at the plane.
     pub async fn resolve(
         &self,
@@ -200,7 +218,11 @@ impl Registry {
         target: authz::Target<'_>,
     ) -> Result<(), Status> {
         let attributes = Attributes { user: &context.user, plane: context.plane.id, verb, target };
-        match self.authorizer.authorize(&attributes).await? {
+        let decision = self.authorizer.authorize(&attributes).await?;
+        if context.audited {
+            context.decided(&decision);
+        }
+        match decision {
             Decision::Allow { .. } => Ok(()),
             refused => {
                 let text = authz::refusal(&attributes, &refused);
@@ -231,6 +253,10 @@ impl Registry {
         resource_version: &str,
     ) -> Result<ObjectAnswer, Status> {
         self.authorize(context, "get", target).await?;
+        if let Some(ledger) = &target.definition.ledger {
+            let entry = self.ledger_get(context, target, ledger).await?;
+            return Ok(ObjectAnswer { body: Answered::Stored(entry), created: false });
+        }
         if !matches!(resource_version, "" | "0") {
             let version = crate::list::resource_version(resource_version)
                 .map_err(|problem| Status::untyped(500, problem))?;

@@ -10,6 +10,7 @@ use polder_store::{Event, ListQuery, Revision, StoredObject, Watch, WatchError, 
 use crate::context::{Query, RequestContext, invalid_options};
 use crate::conversion::Converter;
 use crate::definition::Target;
+use crate::ledger::{Ledger, LedgerWatch, Rest, ledger_reached};
 use crate::list::{integer, resource_version};
 use crate::listing::{Objects, Source};
 use crate::registry::Registry;
@@ -119,6 +120,12 @@ pub enum ObjectChange {
     Deleted,
 }
 
+/// Who tells of changes.
+enum Changes {
+    Store(Watch),
+    Ledger(Box<LedgerWatch>),
+}
+
 /// A running watch of one client.
 pub struct ClientWatch {
     context: Arc<RequestContext>,
@@ -131,7 +138,7 @@ pub struct ClientWatch {
     initial: Option<Objects>,
     initial_page: std::vec::IntoIter<Arc<StoredObject>>,
     initial_end: Option<u64>,
-    watch: Result<Watch, Option<Box<Status>>>,
+    watch: Result<Changes, Option<Box<Status>>>,
     /// Brings objects into the version that is watched, where a webhook does.
     converter: Option<Converter>,
     /// Changes that wait for the first of them to be converted before they can be told. Kept, so that whoever asks may be
@@ -155,6 +162,9 @@ impl Registry {
         self.authorize_many(&context, "watch", target, &options.selection).await?;
         crate::write::check_verb(&Target { subresource: Default::default(), ..target.clone() }, "watch")?;
         let plane = &context.plane;
+        if let Some(ledger) = target.definition.ledger.clone() {
+            return self.watch_ledger(context, target, &ledger, options);
+        }
         let resource = target.definition.resource_id;
         let scope = WatchScope::Collection(plane.id, resource);
         let (mut initial, mut initial_end) = (None, None);
@@ -177,7 +187,7 @@ impl Registry {
             Start::Now => self.store.current(),
         };
         let watch = match self.store.watch(scope, after) {
-            Ok(watch) => Ok(watch),
+            Ok(watch) => Ok(Changes::Store(watch)),
             Err(WatchError::Compacted { compacted }) => Err(Some(Box::new(too_old(plane, after, compacted)))),
             Err(WatchError::Ended) => Err(None),
             Err(WatchError::Engine(error)) => Err(Some(Box::new(Status::internal(error.to_string())))),
@@ -206,6 +216,83 @@ impl Registry {
             last_bookmark: context.plane.resource_version(after),
             context,
         })
+    }
+}
+
+impl Registry {
+    /// The same for what is not in the store.
+    fn watch_ledger(
+        &self,
+        context: Arc<RequestContext>,
+        target: &Target,
+        ledger: &Arc<dyn Ledger>,
+        options: &WatchOptions,
+    ) -> Result<ClientWatch, Status> {
+        let plane = &context.plane;
+        let newest = ledger.newest();
+        let (mut initial, mut initial_end) = (None, None);
+        let after = match options.start {
+            Start::Snapshot { not_older_than, end_bookmark } => {
+                ledger_reached(plane, not_older_than, newest)?;
+                let rest = Rest::new(ledger, plane.id, &options.selection, Revision(0), newest);
+                initial = Some(Objects::of_ledger(Vec::new(), Some(rest)));
+                initial_end = end_bookmark.then(|| plane.resource_version(newest));
+                newest
+            }
+            Start::After(version) => {
+                ledger_reached(plane, version, newest)?;
+                plane.revision(version)
+            }
+            Start::Now => newest,
+        };
+        let scope = WatchScope::Collection(plane.id, target.definition.resource_id);
+        let watch = match self.store.watch(scope, self.store.current()) {
+            Ok(lifeline) => {
+                let selection = (&options.selection, after);
+                let watch = self.ledger_watch(plane, target, ledger, selection, lifeline);
+                watch.map(|watch| Changes::Ledger(Box::new(watch))).map_err(|status| Some(Box::new(status)))
+            }
+            Err(_) => Err(None),
+        };
+        Ok(ClientWatch {
+            target: target.clone(),
+            selection: options.selection.clone(),
+            bookmarks: options.bookmarks,
+            timeout: options.timeout,
+            initial,
+            initial_page: Vec::new().into_iter(),
+            initial_end,
+            watch,
+            converter: None,
+            pending: VecDeque::new(),
+            is_prepared: false,
+            failed: None,
+            last_bookmark: plane.resource_version(after),
+            context,
+        })
+    }
+}
+
+impl Changes {
+    fn ready(&mut self) -> Option<Arc<Event>> {
+        match self {
+            Changes::Store(watch) => watch.ready(),
+            Changes::Ledger(watch) => watch.ready(),
+        }
+    }
+
+    async fn next(&mut self) -> Result<Arc<Event>, WatchError> {
+        match self {
+            Changes::Store(watch) => watch.next().await,
+            Changes::Ledger(watch) => watch.next().await,
+        }
+    }
+
+    fn progress(&mut self) -> Option<Revision> {
+        match self {
+            Changes::Store(watch) => watch.progress(),
+            Changes::Ledger(watch) => watch.progress(),
+        }
     }
 }
 
@@ -399,7 +486,7 @@ impl ClientWatch {
         };
         let mut bytes: usize = self.pending.iter().map(|event| weight(event)).sum();
         while self.pending.len() < PENDING_LEN_MAX && bytes < PENDING_BYTES {
-            let Some(event) = self.watch.as_mut().ok().and_then(Watch::ready) else { break };
+            let Some(event) = self.watch.as_mut().ok().and_then(Changes::ready) else { break };
             bytes += weight(&event);
             self.pending.push_back(event);
         }

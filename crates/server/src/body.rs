@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use polder_model::Status;
 use tokio::time::Instant;
 
+use crate::audit::Closing;
 use crate::budget::Room;
 use crate::limits::{Pass, Weight};
 use crate::strangers::StrangerPlace;
@@ -58,6 +59,8 @@ pub(crate) struct AnswerBody {
     /// What was set aside for a whole answer before it was made.
     room: Option<Room>,
     deadline: Option<Instant>,
+    /// Notes what is sent, and the end.
+    closing: Option<Closing>,
 }
 
 /// What an answer takes up until its last byte has left.
@@ -85,17 +88,34 @@ enum Content {
 }
 
 impl AnswerBody {
+    fn new(content: Content) -> AnswerBody {
+        AnswerBody { content, held: None, room: None, deadline: None, closing: None }
+    }
+
+    /// The whole body, if it is there already.
+    pub(crate) fn whole_bytes(&self) -> Option<&[u8]> {
+        match &self.content {
+            Content::Whole(bytes) | Content::Shared(bytes) => Some(bytes.as_deref().unwrap_or_default()),
+            Content::Stream { .. } => None,
+        }
+    }
+
+    /// Says who is told what is sent, and of the end.
+    pub(crate) fn close_with(&mut self, closing: Closing) {
+        self.closing = Some(closing);
+    }
+
     pub(crate) fn empty() -> AnswerBody {
-        AnswerBody { content: Content::Whole(None), held: None, room: None, deadline: None }
+        AnswerBody::new(Content::Whole(None))
     }
 
     pub(crate) fn whole(bytes: impl Into<Bytes>) -> AnswerBody {
-        AnswerBody { content: Content::Whole(Some(bytes.into())), held: None, room: None, deadline: None }
+        AnswerBody::new(Content::Whole(Some(bytes.into())))
     }
 
     /// A document that stays in memory whoever asks for it.
     pub(crate) fn shared(bytes: Bytes) -> AnswerBody {
-        AnswerBody { content: Content::Shared(Some(bytes)), held: None, room: None, deadline: None }
+        AnswerBody::new(Content::Shared(Some(bytes)))
     }
 
     /// Pieces as an async function gives them away; the body ends when it returns.
@@ -103,12 +123,7 @@ impl AnswerBody {
     where
         R: Future<Output = Result<(), BrokenOff>> + Send + 'static,
     {
-        AnswerBody {
-            content: Content::Stream { next: polled(write), weight: Some(Weight::Counted) },
-            held: None,
-            room: None,
-            deadline: None,
-        }
+        AnswerBody::new(Content::Stream { next: polled(write), weight: Some(Weight::Counted) })
     }
 
     /// The same for pieces that are counted by whoever makes them.
@@ -116,12 +131,7 @@ impl AnswerBody {
     where
         R: Future<Output = Result<(), BrokenOff>> + Send + 'static,
     {
-        AnswerBody {
-            content: Content::Stream { next: polled(write), weight: None },
-            held: None,
-            room: None,
-            deadline: None,
-        }
+        AnswerBody::new(Content::Stream { next: polled(write), weight: None })
     }
 
     /// Keeps room that was set aside for the bytes of a whole answer.
@@ -218,7 +228,7 @@ impl Body for AnswerBody {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        let AnswerBody { content, held, .. } = self.get_mut();
+        let AnswerBody { content, held, closing, .. } = self.get_mut();
         let (piece, carried) = match content {
             Content::Whole(bytes) => (Poll::Ready(bytes.take().map(Ok)), None),
             Content::Shared(bytes) => (Poll::Ready(bytes.take().map(Ok)), Some(Weight::Nothing)),
@@ -229,6 +239,9 @@ impl Body for AnswerBody {
                 Ok(bytes) => bytes,
                 Err(error) => return Some(Err(error)),
             };
+            if let Some(closing) = closing {
+                closing.sent(&bytes);
+            }
             let bytes = match (held, carried) {
                 (Some(Held::Place(pass)), Some(weight)) => pass.carry(bytes, weight),
                 _ => bytes,

@@ -1,5 +1,6 @@
 //! The life of a request, in order. Each step either answers or hands on what it found out.
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,13 +21,14 @@ use polder_store::Plane;
 use tokio::time::Instant;
 
 use crate::State;
-use crate::answer::{self, Answer};
+use crate::answer::{self, Answer, Style};
+use crate::audit::{Arrival, Trace};
 use crate::body::Held;
 use crate::duration::parse_duration;
 use crate::finish::Finish;
 use crate::flow;
 use crate::handler::{Call, api_verb, failure_style, is_long_running, verb};
-use crate::impersonate::impersonated;
+use crate::impersonate::{impersonated, is_impersonation};
 use crate::limits::Pass;
 use crate::route::{Request, ResourcePath, Route, parse_query};
 use crate::strangers::{Strangers, TooManyAnswers};
@@ -49,6 +51,8 @@ pub(crate) struct Peer {
     pub(crate) is_only_proxy: bool,
     /// The host name asked for in the TLS handshake.
     pub(crate) server_name: Option<String>,
+    /// Where it comes from.
+    pub(crate) address: Option<IpAddr>,
     /// Among whose work this connection's is counted.
     pub(crate) lane: Arc<Lane>,
     /// Its answers that no plane counts.
@@ -70,42 +74,53 @@ pub(crate) async fn serve(
         Route::parse(request.uri().path(), &host, &state.base_domains).map_err(|_| Status::path_not_found())
     });
     let label = route.as_ref().map_or("OTHER", |route| verb(request.method(), route, &query));
-    let (mut held, mut end) = (None, Some(started + PATIENCE));
+    let (mut held, mut end, mut trace) = (None, Some(started + PATIENCE), None);
 
     let outcome = async {
         drained(&state)?;
         let route = route?;
         end = patience(&route, &query)?.map(|patience| started + patience);
-        let user = authenticated(&state, &peer, &route, request.headers()).await?;
-        let (plane, user, is_counted) = if user.is_anonymous() {
-            let asked = Asked::new(&user, &route, request.method(), &query);
-            let open = open_to_all(&state, &asked).await?;
-            let (plane, is_counted) = open.ok_or_else(|| stranger(&asked))?;
-            (plane, user, is_counted)
-        } else {
-            let (plane, user) = plane(&state, &route, user).await?;
-            (plane, user, true)
+        let user = authenticated(&state, &peer, &route, request.headers()).await;
+        let known = state.audit.as_ref().and_then(|_| user.as_ref().ok().cloned());
+        let found = match user {
+            Ok(user) => found(&state, &peer, &request, &route, &query, user).await,
+            Err(status) => Err(status),
         };
+        if let Some(audit) = &state.audit {
+            let arrival = Arrival {
+                audit_id: &audit_id,
+                route: &route,
+                method: request.method(),
+                uri: request.uri(),
+                headers: request.headers(),
+                query: &query,
+                address: peer.address,
+                user: found.as_ref().ok().map(|(_, user, _)| user).or(known.as_ref()),
+                plane: found.as_ref().ok().map(|(plane, _, _)| plane),
+            };
+            trace = audit.begin(&state.registry, arrival).await;
+            audit.check_room(trace.as_ref())?;
+        }
+        let (plane, user, is_counted) = found?;
         // What everybody may see is not the plane's to give, so nothing of a plane's share is spent on it.
-        let pass = match is_counted {
-            true => {
-                connected(&state, &peer, &plane)?;
-                Some(entered(&state, &plane, &route)?)
-            }
-            false => None,
-        };
+        let pass = if is_counted { Some(entered(&state, &plane, &route)?) } else { None };
         if pass.is_some() {
             peer.lane.set(plane.id);
         }
         held.clone_from(&pass);
         let user = impersonated(&state.registry, plane.id, user, request.headers()).await?;
+        if let Some(trace) = trace.as_ref().filter(|_| is_impersonation(request.headers())) {
+            trace.acts_as(&user);
+        }
         // Of what has no end, only watches belong to a flow.
         let flow = match end.is_some() || label == "WATCH" {
             true => flow::classified(&state.registry, &plane, &user, (request.method(), label, &route)).await,
             false => None,
         };
         let prefix = prefix(request.uri().path(), &route);
-        let context = Arc::new(RequestContext::new(plane, user));
+        let mut context = RequestContext::new(plane, user);
+        context.audited = trace.is_some();
+        let context = Arc::new(context);
         let (mut parts, body) = request.into_parts();
         if peer.is_proxy {
             forget_proxied(&state, &mut parts.headers);
@@ -125,6 +140,7 @@ pub(crate) async fn serve(
             deadline: end.unwrap_or(started + LONGEST),
             prefix,
             uri: parts.uri.clone(),
+            trace: trace.clone(),
         };
         let (deadline, is_write) = (call.deadline, call.is_write());
         let outcome = async {
@@ -141,7 +157,10 @@ pub(crate) async fn serve(
         let outcome = AssertUnwindSafe(outcome).catch_unwind();
         let outcome = match tokio::time::timeout_at(deadline, outcome).await {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Err(Status::internal("the request failed; the server's log says why")),
+            Ok(Err(_)) => {
+                trace.iter().for_each(|trace| trace.panicked());
+                Err(Status::internal("the request failed; the server's log says why"))
+            }
             Err(_) => Err(Status::timeout("Timeout: request did not complete within the allotted timeout")),
         };
         // Other answers of this code are upstream's for mistakes of the client's.
@@ -152,24 +171,63 @@ pub(crate) async fn serve(
             let path = parts.uri.path();
             tracing::error!(plane, path, ?audit_id, message = status.message, "a request failed");
         }
-        let mut answer = outcome.unwrap_or_else(|status| answer::failure(&status, style));
+        if let Some(trace) = &trace {
+            trace.annotated(context.take_annotations());
+        }
+        let mut answer = outcome.unwrap_or_else(|status| failed(&status, style, trace.as_ref()));
         warn(&context, &mut answer);
         if let Some(flow) = flow {
             flow::tell(flow, answer.headers_mut());
         }
         Ok(answer)
     };
-    let mut answer = outcome.await.unwrap_or_else(|status: Status| answer::failure(&status, style));
+    let outcome = outcome.await;
+    let mut answer = outcome.unwrap_or_else(|status: Status| failed(&status, style, trace.as_ref()));
     let headers = answer.headers_mut();
     headers.insert("Audit-Id", audit_id);
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     state.metrics.answered(label, answer.status().as_u16(), started.elapsed());
+    if let Some(trace) = trace {
+        trace.answered(&mut answer, end.is_none());
+    }
     answer.body_mut().hold(match held {
         Some(pass) => Held::Place(pass),
         None => Held::Stranger(Arc::new(peer.strangers.enter()?)),
     });
     answer.body_mut().end_at(end.unwrap_or(started + LONGEST));
     Ok(answer)
+}
+
+/// Who asks, and in which plane.
+async fn found(
+    state: &State,
+    peer: &Peer,
+    request: &http::Request<Incoming>,
+    route: &Route,
+    query: &Query,
+    user: UserInfo,
+) -> Result<(Arc<Plane>, UserInfo, bool), Status> {
+    let (plane, user, is_counted) = if user.is_anonymous() {
+        let asked = Asked::new(&user, route, request.method(), query);
+        let open = open_to_all(state, &asked).await?;
+        let (plane, is_counted) = open.ok_or_else(|| stranger(&asked))?;
+        (plane, user, is_counted)
+    } else {
+        let (plane, user) = plane(state, route, user).await?;
+        (plane, user, true)
+    };
+    if is_counted {
+        connected(state, peer, &plane)?;
+    }
+    Ok((plane, user, is_counted))
+}
+
+/// A failure as it is answered, and noted.
+fn failed(status: &Status, style: Style, trace: Option<&Arc<Trace>>) -> Answer {
+    if let Some(trace) = trace {
+        trace.failed(status);
+    }
+    answer::failure(status, style)
 }
 
 /// How long a request may take: what the client says, but not more than we say. `None` for watches and streams.

@@ -92,10 +92,10 @@ impl Server {
                         let (acceptor, closing) = (acceptor.clone(), closing.clone());
                         let clients = clients.clone();
                         let own = connection(acceptor, stream, state.clone(), clients, lane.clone(), closing);
-                        connections.spawn(state.turns.share(lane, async move {
+                        state.threads.spawn(&connections, lane, async move {
                             own.await;
                             drop(place);
-                        }));
+                        });
                     }
                     Err(error) => {
                         // Out of file descriptors, most likely: wait for some to close.
@@ -131,6 +131,7 @@ async fn connection(
 ) {
     stream.set_nodelay(true).ok();
     let bounds = state.bounds;
+    let address = stream.peer_addr().ok().map(|address| address.ip());
     let handshake = acceptor.accept(Patient::new(stream, bounds.send_patience));
     let handshake = tokio::time::timeout(bounds.handshake_patience, handshake);
     let Ok(Ok(stream)) = handshake.await else { return };
@@ -145,6 +146,7 @@ async fn connection(
         is_proxy: vouched.of_proxy && chain.first().is_some_and(is_proxy),
         is_only_proxy: vouched.of_proxy && !vouched.of_client,
         server_name: session.server_name().map(str::to_ascii_lowercase),
+        address,
         lane,
         strangers: Strangers::new(&state.strangers),
     });

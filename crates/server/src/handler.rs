@@ -23,6 +23,7 @@ use polder_registry::{Answered, Query, RequestContext, Target};
 
 use crate::aggregator::RemoteVersion;
 use crate::answer::{self, Answer, Draft, Style};
+use crate::audit::Trace;
 use crate::body;
 use crate::budget::{ORDINARY_BYTES, Room};
 use crate::limits::Pass;
@@ -66,6 +67,8 @@ pub(crate) struct Call {
     pub(crate) prefix: String,
     /// As the client wrote it.
     pub(crate) uri: http::Uri,
+    /// What is noted of it, if something is.
+    pub(crate) trace: Option<Arc<Trace>>,
 }
 
 impl Call {
@@ -174,7 +177,10 @@ impl Call {
             }
             // Numbers of the whole server: the provider's, not a tenant's.
             "/metrics" if self.context.plane.id == PlaneId::CORE => {
-                let text = self.state.metrics.scrape(registry, &self.state.gates);
+                let text = {
+                    let counts = self.state.audit.as_ref().map(|audit| audit.counts());
+                    self.state.metrics.scrape(registry, &self.state.gates, counts)
+                };
                 let mut answer = answer::text(StatusCode::OK, text);
                 let kind =
                     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
@@ -451,6 +457,9 @@ impl Call {
         let options = self.write_options("CreateOptions")?;
         let document = self.document(&target).await?;
         let made = self.state.registry.create(&self.context, &target, document, &options).await?;
+        if let (Some(trace), Answered::Stored(stored)) = (&self.trace, &made.body) {
+            trace.named(&stored.name.name);
+        }
         self.write_answer(StatusCode::CREATED, &target, form, style, made.body)
     }
 
@@ -484,6 +493,7 @@ impl Call {
         let bytes = self.take_body(&target).await?;
         let parsed = value::parse(&bytes)
             .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
+        self.heard(&parsed.value);
         let patch = Document { value: parsed.value, duplicates: Duplicates::Fields(parsed.duplicates) };
         let made = self.state.registry.patch(&self.context, &target, kind, &patch, &options).await?;
         self.write_answer(StatusCode::OK, &target, form, style, made.body)
@@ -510,6 +520,7 @@ impl Call {
                 )));
             }
         };
+        self.heard(&intent);
         if !parsed.repeated.is_empty() && options.field_validation == FieldValidation::Strict {
             return Err(Status::bad_request(format!(
                 "error strict decoding YAML: error converting YAML to JSON: {}",
@@ -563,6 +574,7 @@ impl Call {
             PROTOBUF => Some(protobuf::delete_options(&bytes)?.value),
             _ => Some(self.parse(&bytes, &[JSON, YAML, PROTOBUF])?.value),
         };
+        body.iter().for_each(|body| self.heard(body));
         DeleteOptions::read(body.as_ref(), &self.query)
     }
 
@@ -626,10 +638,19 @@ impl Call {
     /// The object in the body. Custom resources have no messages.
     pub(crate) async fn document(&mut self, target: &Target) -> Result<Document, Status> {
         let bytes = self.take_body(target).await?;
-        match self.media().as_str() {
+        let document = match self.media().as_str() {
             _ if protobuf::messages(target) != Messages::All => self.parse(&bytes, &[JSON, YAML]),
             PROTOBUF => protobuf::document(&bytes, target),
             _ => self.parse(&bytes, &[JSON, YAML, PROTOBUF]),
+        }?;
+        self.heard(&document.value);
+        Ok(document)
+    }
+
+    /// Notes what the client sent, if that is noted.
+    fn heard(&self, object: &Value) {
+        if let Some(trace) = &self.trace {
+            trace.heard(object);
         }
     }
 

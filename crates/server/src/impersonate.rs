@@ -25,6 +25,11 @@ struct Wanted {
     subresource: SmolStr,
 }
 
+/// Whether somebody wants to be somebody else.
+pub(crate) fn is_impersonation(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
+}
+
 /// The user a request is answered for.
 pub(crate) async fn impersonated(
     registry: &Registry,
@@ -32,7 +37,7 @@ pub(crate) async fn impersonated(
     user: UserInfo,
     headers: &HeaderMap,
 ) -> Result<UserInfo, Status> {
-    if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+    if !is_impersonation(headers) {
         return Ok(user);
     }
     let (wanted, mut other) = read(headers)?;

@@ -3,6 +3,7 @@
 
 mod aggregator;
 mod answer;
+pub mod audit;
 mod body;
 mod bounds;
 mod budget;
@@ -33,6 +34,7 @@ mod strangers;
 mod stream;
 mod subresource;
 mod table;
+mod threads;
 mod transfer;
 mod turns;
 mod weight;
@@ -73,12 +75,14 @@ pub struct State {
     heavy: weight::Heavy,
     /// Answers on their way that no plane counts.
     strangers: Arc<AtomicUsize>,
-    turns: Arc<turns::Turns>,
+    threads: Arc<threads::Threads>,
     metrics: metrics::Metrics,
     /// No longer ready: new requests go elsewhere, old ones finish.
     draining: AtomicBool,
     /// Watches end now.
     stopping: CancellationToken,
+    /// Who notes requests, if somebody does.
+    audit: Option<Arc<audit::Audit>>,
     /// The way to extension servers, if there is one.
     aggregator: Option<Arc<Aggregator>>,
 }
@@ -100,11 +104,12 @@ impl State {
             gates: Arc::new(limits::Gates::new(bounds.in_flight_bytes_max)),
             heavy: weight::Heavy::new(cores(), bounds.in_flight_bytes_max),
             strangers: Arc::default(),
-            turns: Arc::new(turns::Turns::new(2 * cores())),
+            threads: Arc::new(threads::Threads::new(2 * cores(), None)),
             metrics: metrics::Metrics::new(),
             draining: AtomicBool::new(false),
             stopping: CancellationToken::new(),
             aggregator: None,
+            audit: None,
         }
     }
 
@@ -112,6 +117,18 @@ impl State {
     #[must_use]
     pub fn with_aggregator(self, aggregator: Arc<Aggregator>) -> State {
         State { aggregator: Some(aggregator), ..self }
+    }
+
+    /// The same with threads of their own for planes that use much.
+    #[must_use]
+    pub fn with_busy_threads(self, busy: tokio::runtime::Handle) -> State {
+        State { threads: Arc::new(threads::Threads::new(2 * cores(), Some(busy))), ..self }
+    }
+
+    /// The same with requests noted.
+    #[must_use]
+    pub fn with_audit(self, audit: Option<Arc<audit::Audit>>) -> State {
+        State { audit, ..self }
     }
 
     /// The same with other bounds.

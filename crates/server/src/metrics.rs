@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry as MetricRegistry;
 
 use polder_store::Plane;
 
+use crate::audit::Counts;
 use crate::limits::Gates;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -33,6 +34,12 @@ struct StatusLabel {
     status: &'static str,
 }
 
+/// Who should have had an event.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct BackendLabel {
+    backend: &'static str,
+}
+
 pub(crate) struct Metrics {
     exposed: MetricRegistry,
     requests: Family<RequestLabels, Counter>,
@@ -45,6 +52,8 @@ pub(crate) struct Metrics {
     body_bytes: Gauge,
     watch_events: Counter<u64, AtomicU64>,
     authentication_reloads: Family<StatusLabel, Counter<u64, AtomicU64>>,
+    audit_events: Counter<u64, AtomicU64>,
+    audit_lost: Family<BackendLabel, Counter<u64, AtomicU64>>,
 }
 
 impl Metrics {
@@ -62,6 +71,8 @@ impl Metrics {
             body_bytes: Gauge::default(),
             watch_events: Counter::default(),
             authentication_reloads: Family::default(),
+            audit_events: Counter::default(),
+            audit_lost: Family::default(),
         };
         let exposed = &mut metrics.exposed;
         exposed.register("apiserver_request", "Requests by verb and code", metrics.requests.clone());
@@ -86,6 +97,8 @@ impl Metrics {
             "Bodies of requests and answers in memory",
             metrics.body_bytes.clone(),
         );
+        exposed.register("apiserver_audit_event", "Audit events made", metrics.audit_events.clone());
+        exposed.register("polder_audit_lost_events", "Audit events lost", metrics.audit_lost.clone());
         metrics
     }
 
@@ -98,8 +111,24 @@ impl Metrics {
         self.watch_events.inc_by(count);
     }
 
+    fn audit(&self, counts: &Counts) {
+        let copy = |counter: &Counter<u64, AtomicU64>, count: &AtomicU64| {
+            counter.inner().store(count.load(Ordering::Relaxed), Ordering::Relaxed);
+        };
+        copy(&self.audit_events, &counts.events);
+        for (backend, count) in [
+            ("queue", &counts.lost_queue),
+            ("log", &counts.lost_log),
+            ("webhook", &counts.lost_webhook),
+            ("trail", &counts.lost_trail),
+        ] {
+            copy(&self.audit_lost.get_or_create(&BackendLabel { backend }), count);
+        }
+    }
+
     /// The text a scraper reads.
-    pub(crate) fn scrape(&self, registry: &Registry, gates: &Arc<Gates>) -> String {
+    pub(crate) fn scrape(&self, registry: &Registry, gates: &Arc<Gates>, audit: Option<&Counts>) -> String {
+        audit.into_iter().for_each(|counts| self.audit(counts));
         let gauge = |gauge: &Gauge, value: usize| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         gauge(&self.planes, registry.store.planes_len());
         gauge(&self.cache_bytes, registry.store.cache_bytes());

@@ -152,6 +152,18 @@ pub(crate) struct Shared<F> {
     place: Place,
 }
 
+impl<F> Shared<F> {
+    pub(crate) fn plane(&self) -> PlaneId {
+        self.place.lane.plane()
+    }
+
+    /// The same future among others.
+    pub(crate) fn moved(self, turns: &Arc<Turns>) -> Shared<F> {
+        let lane = self.place.lane.clone();
+        Shared { future: self.future, place: Place { turns: turns.clone(), lane, waiting: None } }
+    }
+}
+
 impl<F: Future> Future for Shared<F> {
     type Output = F::Output;
 

@@ -123,6 +123,17 @@ impl Checkpointer {
         u32::try_from(self.shared.wal_pages.load(Ordering::Relaxed)).ok().filter(|frames| *frames > 0)
     }
 
+    /// Whether so little is left to copy that nobody would notice who waits for it.
+    pub(crate) fn is_nearly_done(&self) -> bool {
+        self.shared.pending(self.shared.wal_pages.load(Ordering::Relaxed)) <= LAST_PAGES_MAX
+    }
+
+    /// Copies everything while the thread may be at it too; true when that was possible.
+    pub(crate) fn copy_all(&self, writer: &Connection) -> bool {
+        let _turn = self.shared.turn.lock();
+        self.shared.checkpoint(writer)
+    }
+
     /// Copies everything, when no thread does any more; true when that was possible.
     pub(crate) fn finish(&self, writer: &Connection) -> bool {
         self.shared.checkpoint(writer)

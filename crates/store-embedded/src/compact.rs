@@ -18,6 +18,7 @@ use crate::committed::Mark;
 use crate::database::{self, revision_column};
 use crate::error::engine_error;
 use crate::key::{self, KeyRange};
+use crate::keys;
 use crate::log::Commit;
 use crate::reader::{blob, revision};
 use crate::{row, value};
@@ -81,9 +82,11 @@ pub(crate) fn compact(
     Ok(reached)
 }
 
-/// Removes a part of a space; true when nothing was left.
-pub(crate) fn drop_space(connection: &mut Connection, space: SpaceId) -> Result<bool, EngineError> {
+/// Removes a part of a space. Whether nothing was left, and whether it had a key until now.
+pub(crate) fn drop_space(connection: &mut Connection, space: SpaceId) -> Result<(bool, bool), EngineError> {
     let transaction = begin(connection)?;
+    // It has gone with the commit that dropped the space, unless that was a layer which came to nothing.
+    let destroyed = keys::destroy(&transaction, space).map_err(engine_error)?;
     let KeyRange { low, high } = KeyRange::space(space);
     // The row after those that this call removes.
     let stop: Option<(Vec<u8>, i64)> = transaction
@@ -119,7 +122,7 @@ pub(crate) fn drop_space(connection: &mut Connection, space: SpaceId) -> Result<
     }
     shrink(&transaction)?;
     transaction.commit().map_err(engine_error)?;
-    Ok(stop.is_none())
+    Ok((stop.is_none(), destroyed))
 }
 
 fn begin(connection: &mut Connection) -> Result<Transaction<'_>, EngineError> {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use polder_store::Revision;
-use polder_store::engine::EngineError;
+use polder_store::engine::{EngineError, Note};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, FileControl, OpenFlags, OptionalExtension};
 
@@ -13,18 +13,19 @@ use crate::committed::Mark;
 use crate::error::{OpenError, engine_error};
 use crate::log::Chain;
 use crate::page::{self, CHECKSUM_LEN, PAGE_LEN};
+use crate::reader::blob;
 
 pub(crate) const FILE_NAME: &str = "store.db";
 
 /// The format this code writes; kept in `PRAGMA user_version`. Format 2 is format 1 with each plane's commits linked
 /// ([`polder_store::engine::LogEntry::before`]); rows of both are read, and a store of format 1 becomes one of format 2
-/// when it is opened for writing.
-pub(crate) const FORMAT: i64 = 2;
+/// when it is opened for writing. Format 3 has keys of spaces ([`crate::keys`]), and values that were sealed or rewritten.
+pub(crate) const FORMAT: i64 = 3;
 const FORMAT_OLDEST: i64 = 1;
 /// "Pldr", in `PRAGMA application_id`.
 const APPLICATION: i64 = 0x506c_6472;
 
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `versions`: the newest version of an object comes first, so that "newest at or before a revision" is one seek.
 /// `log`: see [`crate::log`]. `planes`, `spaces`, `resources`: see [`crate::row`]. `meta`: how far history has been
@@ -37,6 +38,12 @@ const TABLES: &str = "
     CREATE TABLE spaces (id INTEGER PRIMARY KEY, row BLOB NOT NULL);
     CREATE TABLE resources (id INTEGER PRIMARY KEY, row BLOB NOT NULL);
     CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+";
+
+/// `space_keys`: see [`crate::keys`]. What format 3 has in addition.
+const TABLES_3: &str = "
+    CREATE TABLE IF NOT EXISTS space_keys (slot INTEGER PRIMARY KEY, space BLOB NOT NULL, row BLOB NOT NULL);
+    CREATE INDEX IF NOT EXISTS space_keys_by_space ON space_keys (space);
 ";
 
 /// What a connection is for.
@@ -60,7 +67,7 @@ pub(crate) fn create(path: &Path) -> Result<(), OpenError> {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.execute_batch(&format!(
-            "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT};"
+            "BEGIN IMMEDIATE; {TABLES} {TABLES_3} PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT};"
         ))?;
         set_compacted(&connection, Mark { revision: Revision(0), chain: Chain(0) })?;
         connection.execute_batch("COMMIT; PRAGMA wal_checkpoint(TRUNCATE)")
@@ -85,6 +92,10 @@ pub(crate) fn open(path: &Path, purpose: Purpose, cache_bytes: u64) -> Result<Co
         connection.pragma_update(None, "mmap_size", 0)?;
         // In KiB when negative.
         let cache = -i64::try_from(cache_bytes / 1024).unwrap_or(i64::MAX);
+        // What is freed within a page that is written anyway is overwritten: that costs no I/O.
+        if purpose == Purpose::Write {
+            connection.pragma_update(None, "secure_delete", "FAST")?;
+        }
         connection.pragma_update(None, "cache_size", cache)
     })()
     .map_err(|error| OpenError::sqlite(path, error))?;
@@ -132,7 +143,55 @@ fn check(connection: &Connection, path: &Path) -> Result<(), OpenError> {
 /// From now on rows are written that an older version does not know.
 pub(crate) fn upgrade(connection: &Connection) -> rusqlite::Result<()> {
     let found = connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))?;
-    if found < FORMAT { connection.pragma_update(None, "user_version", FORMAT) } else { Ok(()) }
+    if found >= FORMAT {
+        return Ok(());
+    }
+    connection.execute_batch(&format!("BEGIN IMMEDIATE; {TABLES_3} PRAGMA user_version={FORMAT}; COMMIT"))
+}
+
+/// Small things kept under a name, beside our own.
+pub(crate) fn notes(connection: &Connection) -> Result<Vec<Note>, EngineError> {
+    let mut statement =
+        connection.prepare("SELECT name, value FROM meta WHERE name LIKE 'note:%'").map_err(engine_error)?;
+    let mut rows = statement.query([]).map_err(engine_error)?;
+    let mut notes = Vec::new();
+    while let Some(row) = rows.next().map_err(engine_error)? {
+        let name: String = row.get(0).map_err(engine_error)?;
+        let mut input = Input(blob(row, 1)?);
+        if input.fixed_u32() != Some(note_checksum(&name, input.0)) {
+            return Err(EngineError::Damaged(format!("{name} in meta: the checksum does not match")));
+        }
+        notes.push((name.trim_start_matches("note:").into(), input.0.into()));
+    }
+    Ok(notes)
+}
+
+pub(crate) fn write_note(connection: &Connection, name: &str, value: Option<&[u8]>) -> rusqlite::Result<()> {
+    let name = format!("note:{name}");
+    match value {
+        Some(value) => {
+            let row = [&note_checksum(&name, value).to_le_bytes(), value].concat();
+            connection
+                .prepare_cached("INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)")?
+                .execute((name, row))?;
+        }
+        None => {
+            // Overwritten where it stands before it goes.
+            connection
+                .prepare_cached("UPDATE meta SET value = zeroblob(length(value)) WHERE name = ?1")?
+                .execute([&name])?;
+            connection.prepare_cached("DELETE FROM meta WHERE name = ?1")?.execute([&name])?;
+        }
+    }
+    Ok(())
+}
+
+fn note_checksum(name: &str, value: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(name.as_bytes());
+    hasher.update(&[0]);
+    hasher.update(value);
+    hasher.finalize()
 }
 
 /// How far history has been forgotten, and the chain at that point.

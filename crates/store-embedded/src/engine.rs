@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polder_store::engine::{
-    Batch, Engine, EngineError, FilledVersion, ObjectWrite, PlaneWrite, Reader, Recovered,
+    Batch, Engine, EngineError, FilledVersion, ObjectWrite, PlaneWrite, Reader, Recovered, SpaceState,
 };
 use polder_store::{Revision, SpaceId};
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior};
 
 use crate::checkpoint::{self, Checkpointer};
 use crate::committed::{self, CommittedFile, Known, Mark, Note};
@@ -23,11 +23,13 @@ use crate::page::PAGE_LEN;
 use crate::pool::{ReadPool, WriteConnection};
 use crate::reader::{Reads, blob};
 use crate::row;
-use crate::value::Sealer;
+use crate::value::{self, Sealer};
 use crate::wal::{WalFile, WalPosition};
-use crate::{compact, key};
+use crate::{compact, key, keys};
 
 const LOCK_FILE_NAME: &str = "LOCK";
+/// How many times, a second apart, emptying the WAL is put off.
+const PUT_OFF_MAX: u32 = 30;
 /// How many commits are verified at open. All of them are by [`crate::verify()`].
 const TAIL_LEN: u64 = 1_000;
 
@@ -76,6 +78,10 @@ pub struct SqliteEngine {
     /// A batch failed so late that only the next start can tell whether it is there. Nothing is written any more, so
     /// that the next start finds what this one left.
     lost_track: bool,
+    /// The WAL may still have what was destroyed in the database.
+    has_traces: bool,
+    /// How often that was put off, because there was much to copy first.
+    put_off: u32,
     /// Buffers of [`Engine::apply`], kept between calls.
     key: Vec<u8>,
     values: Vec<u8>,
@@ -135,6 +141,9 @@ impl SqliteEngine {
             checkpointer,
             pool,
             lost_track: false,
+            // What an earlier process left in the WAL.
+            has_traces: wal_position.frames > 0,
+            put_off: 0,
             key: Vec::new(),
             values: Vec::new(),
             row: Vec::new(),
@@ -145,14 +154,9 @@ impl SqliteEngine {
 
 impl Engine for SqliteEngine {
     fn recover(&mut self) -> Result<Recovered, EngineError> {
-        let connection = &self.writer.lock().connection;
-        Ok(Recovered {
-            current: self.current.revision,
-            compacted: self.compacted.revision,
-            planes: rows(connection, "SELECT id, row FROM planes ORDER BY id", row::decode_plane)?,
-            spaces: rows(connection, "SELECT id, row FROM spaces ORDER BY id", row::decode_space)?,
-            resources: rows(connection, "SELECT id, row FROM resources ORDER BY id", row::decode_resource)?,
-        })
+        let recovered = recover(&self.writer.lock().connection)?;
+        let (current, compacted) = (self.current.revision, self.compacted.revision);
+        Ok(Recovered { current, compacted, ..recovered })
     }
 
     fn apply(&mut self, batch: &Batch) -> Result<(), EngineError> {
@@ -194,7 +198,7 @@ impl Engine for SqliteEngine {
                 (self.row, chain) = writer.commit(row, revision, writes)?;
             }
         }
-        write_rows(&transaction, batch).map_err(engine_error)?;
+        let destroyed = write_rows(&transaction, batch).map_err(engine_error)?;
         if let Err(error) = transaction.commit() {
             let error = commit_error(error);
             self.lost_track = matches!(error, EngineError::Unknown(_));
@@ -202,6 +206,7 @@ impl Engine for SqliteEngine {
         }
 
         drop(writer);
+        self.has_traces |= destroyed;
 
         if !empty {
             self.current = Mark { revision: batch.last, chain };
@@ -227,8 +232,9 @@ impl Engine for SqliteEngine {
         let mut writer = self.writer.lock();
         let connection = &mut writer.connection;
         self.checkpointer.bound_wal(connection);
-        let done = compact::drop_space(connection, space)?;
+        let (done, destroyed) = compact::drop_space(connection, space)?;
         drop(writer);
+        self.has_traces |= destroyed;
         self.note();
         Ok(done)
     }
@@ -256,6 +262,35 @@ impl Engine for SqliteEngine {
         drop(writer);
         self.note();
         Ok(())
+    }
+
+    fn rewrite(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
+        self.check_track()?;
+        let mut writer = self.writer.lock();
+        let connection = &mut writer.connection;
+        self.checkpointer.bound_wal(connection);
+        // Pages that it frees are overwritten too.
+        connection.pragma_update(None, "secure_delete", true).map_err(engine_error)?;
+        let written = rewrite(connection, &mut self.sealer, space, versions);
+        connection.pragma_update(None, "secure_delete", "FAST").map_err(engine_error)?;
+        written?;
+        drop(writer);
+        self.has_traces = true;
+        self.note();
+        Ok(())
+    }
+
+    fn chore(&mut self) -> Result<bool, EngineError> {
+        if self.has_traces && !self.lost_track {
+            // Commits wait for it, so the thread copies first what it can. Under a flood of commits it may never be done.
+            if self.checkpointer.is_nearly_done() || self.put_off >= PUT_OFF_MAX {
+                self.put_off = 0;
+                self.has_traces = !self.clear_wal()?;
+            } else {
+                self.put_off += 1;
+            }
+        }
+        Ok(false)
     }
 
     fn reader(&self) -> Arc<dyn Reader> {
@@ -289,6 +324,47 @@ impl SqliteEngine {
         });
         if let Err(error) = noted {
             tracing::warn!(error = &error as &dyn std::error::Error, "cannot write COMMITTED");
+        }
+    }
+
+    /// Empties the WAL, so that nothing that was destroyed can be found in it; true when that was possible without waiting
+    /// for anybody.
+    fn clear_wal(&mut self) -> Result<bool, EngineError> {
+        let writer = self.writer.lock();
+        let connection = &writer.connection;
+        if !self.checkpointer.copy_all(connection) {
+            return Ok(false);
+        }
+        // As at the end: everything is in the database before COMMITTED says so, and that is durable before the WAL is cut.
+        self.wal_position = WalPosition::default();
+        let note = Note { mark: self.current, wal: self.wal_position };
+        let noted = (0..2).try_for_each(|_| self.committed.write(note).and_then(|()| self.committed.sync()));
+        noted.map_err(|error| EngineError::Failed(error.into()))?;
+        connection.busy_timeout(Duration::ZERO).map_err(engine_error)?;
+        let cut = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
+        connection.busy_timeout(database::BUSY_TIMEOUT).map_err(engine_error)?;
+        match cut {
+            Ok(busy) => Ok(busy == 0),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(false),
+            Err(error) => Err(engine_error(error)),
+        }
+    }
+
+    /// Writes the whole database anew, so that no page has anything in it that was freed before, then empties the WAL. Takes as
+    /// long as that takes, and as much room again.
+    pub fn scrub(&mut self) -> Result<(), EngineError> {
+        self.check_track()?;
+        {
+            let writer = self.writer.lock();
+            let vacuum = "PRAGMA secure_delete=ON; PRAGMA temp_store=FILE; VACUUM; PRAGMA temp_store=MEMORY; \
+                          PRAGMA secure_delete=FAST";
+            writer.connection.execute_batch(vacuum).map_err(engine_error)?;
+        }
+        self.note();
+        self.has_traces = true;
+        match self.clear_wal()? {
+            true => Ok(()),
+            false => Err(EngineError::Failed("somebody else reads the store".into())),
         }
     }
 
@@ -357,7 +433,48 @@ impl CommitWriter<'_> {
     }
 }
 
-fn write_rows(transaction: &Transaction<'_>, batch: &Batch) -> rusqlite::Result<()> {
+/// Puts other bytes in the place of versions that are there.
+fn rewrite(
+    connection: &mut Connection,
+    sealer: &mut Sealer,
+    space: SpaceId,
+    versions: &[FilledVersion],
+) -> Result<(), EngineError> {
+    let transaction =
+        connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(engine_error)?;
+    let (mut key, mut bytes) = (Vec::new(), Vec::new());
+    for FilledVersion { resource, name, version } in versions {
+        let Some(record) = &version.record else { continue };
+        key::encode(space, *resource, name, &mut key)?;
+        let revision = revision_column(version.revision);
+        let found: Option<Vec<u8>> = transaction
+            .prepare_cached("SELECT value FROM versions WHERE key = ?1 AND revision = ?2")
+            .and_then(|mut select| select.query_row((&key, revision), |row| row.get(0)).optional())
+            .map_err(engine_error)?;
+        let Some(found) = found.filter(|found| !value::is_deletion(found)) else { continue };
+        let (_, link) = value::check(&key, version.revision, &found).ok_or_else(|| {
+            EngineError::Damaged(format!("{}: the checksum does not match", key::describe(&key)))
+        })?;
+        bytes.clear();
+        sealer.reseal((&key, version.revision), record, link, &mut bytes);
+        transaction
+            .prepare_cached("UPDATE versions SET value = ?3 WHERE key = ?1 AND revision = ?2")
+            .and_then(|mut update| update.execute((&key, revision, &bytes)))
+            .map_err(engine_error)?;
+    }
+    transaction.commit().map_err(engine_error)
+}
+
+/// True when keys were destroyed or replaced.
+fn write_rows(transaction: &Transaction<'_>, batch: &Batch) -> rusqlite::Result<bool> {
+    let mut destroyed = false;
+    for key in &batch.keys {
+        destroyed |= keys::write(transaction, key)?;
+    }
+    for (name, value) in &batch.notes {
+        destroyed |= value.is_none();
+        database::write_note(transaction, name, value.as_deref())?;
+    }
     for write in &batch.planes {
         match write {
             PlaneWrite::Put(plane) => transaction
@@ -372,13 +489,27 @@ fn write_rows(transaction: &Transaction<'_>, batch: &Batch) -> rusqlite::Result<
         transaction
             .prepare_cached("INSERT OR REPLACE INTO spaces (id, row) VALUES (?1, ?2)")?
             .execute((space.id.0.cast_signed(), row::encode_space(space)))?;
+        if space.state == SpaceState::Dropped {
+            destroyed |= keys::destroy(transaction, space.id)?;
+        }
     }
     for (id, resource) in &batch.resources {
         transaction
             .prepare_cached("INSERT OR REPLACE INTO resources (id, row) VALUES (?1, ?2)")?
             .execute((id.0, row::encode_resource(*id, resource)))?;
     }
-    Ok(())
+    Ok(destroyed)
+}
+
+/// What the tables remember; not how far the log goes.
+pub(crate) fn recover(connection: &Connection) -> Result<Recovered, EngineError> {
+    Ok(Recovered {
+        notes: database::notes(connection)?,
+        planes: rows(connection, "SELECT id, row FROM planes ORDER BY id", row::decode_plane)?,
+        spaces: rows(connection, "SELECT id, row FROM spaces ORDER BY id", row::decode_space)?,
+        resources: rows(connection, "SELECT id, row FROM resources ORDER BY id", row::decode_resource)?,
+        ..Recovered::default()
+    })
 }
 
 fn rows<T>(

@@ -38,6 +38,7 @@
 //! A store that cannot be opened is never changed: no checkpoint, no deletion, nothing but `LOCK` and SQLite's
 //! `store.db-shm`.
 
+mod at_rest;
 mod bytes;
 mod checkpoint;
 mod committed;
@@ -47,17 +48,21 @@ mod engine;
 mod error;
 mod history;
 mod key;
+mod keys;
 mod log;
 mod page;
 mod pool;
 mod reader;
 mod row;
+mod traces;
 mod value;
 mod verify;
 mod wal;
 
+pub use at_rest::AtRest;
 pub use engine::{Options, SqliteEngine};
 pub use error::OpenError;
+pub use traces::{Needles, Trace};
 pub use verify::{Report, verify};
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Reads: one version, a range, the log. Every value is verified before it is given out.
 
-use polder_store::engine::{EngineError, LogEntry, Reader, Scan, Version};
+use std::sync::Arc;
+
+use polder_store::engine::{EngineError, FilledVersion, LogEntry, Reader, Scan, SpaceKey, Version};
 use polder_store::{ObjectName, ResourceId, Revision, SpaceId};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
@@ -8,6 +10,7 @@ use rusqlite::{Connection, Row};
 use crate::database::revision_column;
 use crate::error::engine_error;
 use crate::key::{self, KeyRange};
+use crate::keys;
 use crate::log::Commit;
 use crate::pool::{Connections, ReadConnection};
 use crate::value::Opener;
@@ -45,6 +48,29 @@ impl<C: Connections> Reader for Reads<C> {
         let mut borrowed = self.0.take()?;
         let ReadConnection { connection, opener } = &mut *borrowed;
         scan_range(connection, opener, scan)
+    }
+
+    fn versions(
+        &self,
+        space: SpaceId,
+        resource: ResourceId,
+        after: Option<(&ObjectName, Revision)>,
+        limit: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<FilledVersion>, EngineError> {
+        let mut borrowed = self.0.take()?;
+        let ReadConnection { connection, opener } = &mut *borrowed;
+        versions(connection, opener, (space, resource), after, (limit, bytes_max))
+    }
+
+    fn key(&self, space: SpaceId) -> Result<Option<Arc<[u8]>>, EngineError> {
+        let borrowed = self.0.take()?;
+        keys::read(&borrowed.connection, space)
+    }
+
+    fn keys(&self, after: Option<SpaceId>, limit: usize) -> Result<Vec<SpaceKey>, EngineError> {
+        let borrowed = self.0.take()?;
+        keys::read_after(&borrowed.connection, after, limit)
     }
 
     fn is_empty(&self, space: SpaceId) -> Result<bool, EngineError> {
@@ -147,6 +173,39 @@ fn scan_range(
         }
         return Ok(found);
     }
+}
+
+fn versions(
+    connection: &Connection,
+    opener: &mut Opener,
+    (space, resource): (SpaceId, ResourceId),
+    after: Option<(&ObjectName, Revision)>,
+    (limit, bytes_max): (usize, usize),
+) -> Result<Vec<FilledVersion>, EngineError> {
+    let KeyRange { mut low, high } = KeyRange::resource(space, resource, None, None);
+    let mut before = i64::MAX;
+    if let Some((name, revision)) = after {
+        key::encode(space, resource, name, &mut low)?;
+        before = revision_column(revision);
+    }
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT key, revision, value FROM versions WHERE key >= ?1 AND key < ?2 AND (key > ?1 OR revision < ?3)
+             ORDER BY key, revision DESC",
+        )
+        .map_err(engine_error)?;
+    let mut rows = statement.query((&low, &high, before)).map_err(engine_error)?;
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    while found.len() < limit
+        && (found.is_empty() || bytes < bytes_max)
+        && let Some(row) = rows.next().map_err(engine_error)?
+    {
+        let (key, revision) = (blob(row, 0)?, revision(row, 1)?);
+        let version = Version { revision, record: opener.open(key, revision, blob(row, 2)?)? };
+        bytes += version.len();
+        found.push(FilledVersion { resource, name: name(key)?, version });
+    }
+    Ok(found)
 }
 
 fn commit(connection: &Connection, revision: Revision) -> Result<Vec<LogEntry>, EngineError> {

@@ -1,5 +1,7 @@
 //! Planes, spaces and resources as rows: an id, and bytes with a checksum.
 
+use std::sync::Arc;
+
 use crc32fast::Hasher;
 use polder_model::{GroupResource, PlaneId};
 use polder_store::engine::{EngineError, PlaneRow, SpaceRow, SpaceState};
@@ -13,6 +15,7 @@ pub(crate) enum Table {
     Planes,
     Spaces,
     Resources,
+    Keys,
 }
 
 impl Table {
@@ -21,6 +24,7 @@ impl Table {
             Table::Planes => "plane",
             Table::Spaces => "space",
             Table::Resources => "resource",
+            Table::Keys => "key of space",
         }
     }
 
@@ -160,6 +164,15 @@ pub(crate) fn decode_resource(id: u64, row: &[u8]) -> Result<(ResourceId, GroupR
         let resource = ResourceId(u32::try_from(id).ok()?);
         Some((resource, GroupResource::new(input.text()?, input.text()?)))
     })
+}
+
+/// The key of a space. As long as its row, whatever is in it.
+pub(crate) fn encode_key(space: SpaceId, wrapped: &[u8]) -> Vec<u8> {
+    Table::Keys.seal(space.0, |out| out.extend_from_slice(wrapped))
+}
+
+pub(crate) fn decode_key(space: SpaceId, row: &[u8]) -> Result<Arc<[u8]>, EngineError> {
+    Table::Keys.open(space.0, row, |input| Some(std::mem::take(&mut input.0).into()))
 }
 
 #[cfg(test)]

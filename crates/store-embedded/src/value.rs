@@ -22,6 +22,10 @@ const FORMAT_RAW: u8 = 1;
 /// old one stays here for as long as stores with it may exist.
 const FORMAT_DICTIONARY_1: u8 = 0x11;
 
+/// A value that was rewritten: the format of what follows, and the checksum of what stood here first, which the log names.
+const FORMAT_REWRITTEN: u8 = 0x21;
+const REWRITTEN_LEN: usize = 5;
+
 static DICTIONARY_1: &[u8] = include_bytes!("dictionary.bin");
 
 /// The cheapest level: with a dictionary most of the saving is there already. Other levels have not been measured.
@@ -65,8 +69,10 @@ impl Sealer {
         let start = out.len();
         out.extend_from_slice(&[FORMAT_DELETED, 0, 0, 0, 0]);
         if let Some(record) = record {
+            // What is sealed does not get shorter.
+            let compressed = !record.is_sealed() && self.compress(record.as_bytes(), start, out);
             let record = record.as_bytes();
-            if self.compress(record, start, out) {
+            if compressed {
                 out[start] = FORMAT_DICTIONARY_1;
             } else {
                 out.truncate(start + HEAD_LEN);
@@ -77,6 +83,24 @@ impl Sealer {
         let checksum = checksum(key, revision, out[start], &out[start + HEAD_LEN..]);
         out[start + 1..start + HEAD_LEN].copy_from_slice(&checksum.to_le_bytes());
         checksum
+    }
+
+    /// Appends a value that takes the place of one whose checksum the log has as `link`.
+    pub(crate) fn reseal(
+        &mut self,
+        (key, revision): (&[u8], Revision),
+        record: &Record,
+        link: u32,
+        out: &mut Vec<u8>,
+    ) {
+        let start = out.len();
+        self.seal(key, revision, Some(record), out);
+        let format = out[start];
+        out[start] = FORMAT_REWRITTEN;
+        let [a, b, c, d] = link.to_le_bytes();
+        out.splice(start + HEAD_LEN..start + HEAD_LEN, [format, a, b, c, d]);
+        let checksum = checksum(key, revision, FORMAT_REWRITTEN, &out[start + HEAD_LEN..]);
+        out[start + 1..start + HEAD_LEN].copy_from_slice(&checksum.to_le_bytes());
     }
 
     /// Appends the compressed record if that is shorter.
@@ -121,7 +145,13 @@ impl Opener {
         };
         let (format, _) =
             check(key, revision, value).ok_or_else(|| damaged("the checksum does not match"))?;
-        let payload = &value[HEAD_LEN..];
+        let mut payload = &value[HEAD_LEN..];
+        let mut format = format;
+        if format == FORMAT_REWRITTEN {
+            let (head, rest) =
+                payload.split_first_chunk::<REWRITTEN_LEN>().ok_or_else(|| damaged("is too short"))?;
+            (format, payload) = (head[0], rest);
+        }
         let bytes: Arc<[u8]> = match format {
             FORMAT_DELETED => return Ok(None),
             FORMAT_RAW => payload.into(),
@@ -148,11 +178,30 @@ impl Opener {
     }
 }
 
-/// Verifies a value without decompressing it: its format and checksum.
+/// Verifies a value without decompressing it: its format, and the checksum that the log has of it.
 pub(crate) fn check(key: &[u8], revision: Revision, value: &[u8]) -> Option<(u8, u32)> {
     let (head, payload) = value.split_first_chunk::<HEAD_LEN>()?;
     let found = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
-    (checksum(key, revision, head[0], payload) == found).then_some((head[0], found))
+    if checksum(key, revision, head[0], payload) != found {
+        return None;
+    }
+    match (head[0], payload) {
+        (FORMAT_REWRITTEN, [_, a, b, c, d, ..]) => Some((head[0], u32::from_le_bytes([*a, *b, *c, *d]))),
+        (format, _) => Some((format, found)),
+    }
+}
+
+/// What a compressed value in a file starts with, wherever it lies, and how to read as much of it as is there.
+pub(crate) const FRAME_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// The start of a record out of bytes that begin with a compressed one, as far as it goes; for looking through files.
+pub(crate) fn decompress_some(bytes: &[u8], out: &mut Vec<u8>) {
+    use std::io::Read as _;
+    out.clear();
+    if let Ok(decoder) = zstd::stream::read::Decoder::with_prepared_dictionary(bytes, &DECODER) {
+        // What was read before it fails counts.
+        let _ = decoder.single_frame().take(bytes.len() as u64 * 64).read_to_end(out);
+    }
 }
 
 /// Whether a value, verified or not, says that its object was deleted.
@@ -199,6 +248,25 @@ mod tests {
         let mut value = Vec::new();
         sealer.seal(b"key", Revision(5), None, &mut value);
         assert_eq!(opener.open(b"key", Revision(5), &value).unwrap(), None);
+    }
+
+    #[test]
+    fn a_rewritten_value_keeps_its_link_to_the_log() {
+        let (mut sealer, mut opener) = (Sealer::new().unwrap(), Opener::new().unwrap());
+        let (mut first, mut again, mut third) = (Vec::new(), Vec::new(), Vec::new());
+        let link = sealer.seal(b"key", Revision(5), Some(&record("one")), &mut first);
+        let other = record(&"other ".repeat(100));
+        sealer.reseal((b"key", Revision(5)), &other, link, &mut again);
+        assert_eq!(opener.open(b"key", Revision(5), &again).unwrap(), Some(other.clone()));
+        assert_eq!(check(b"key", Revision(5), &again), Some((FORMAT_REWRITTEN, link)));
+        let (_, found) = check(b"key", Revision(5), &again).unwrap();
+        sealer.reseal((b"key", Revision(5)), &other, found, &mut third);
+        assert_eq!(third, again);
+        for bit in 0..again.len() * 8 {
+            let mut flipped = again.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(opener.open(b"key", Revision(5), &flipped).is_err(), "{bit}");
+        }
     }
 
     #[test]

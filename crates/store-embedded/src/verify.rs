@@ -14,6 +14,7 @@ use crate::engine::{lock, with_suffix};
 use crate::error::{OpenError, engine_error};
 use crate::history::History;
 use crate::key;
+use crate::keys;
 use crate::log::Commit;
 use crate::reader::{blob, revision};
 use crate::row;
@@ -33,6 +34,8 @@ pub struct Report {
     pub planes: u64,
     pub spaces: u64,
     pub resources: u64,
+    /// Spaces that have a key.
+    pub keys: u64,
     /// What is wrong, in sentences; the first hundred of it.
     pub problems: Vec<String>,
     pub problems_count: u64,
@@ -91,6 +94,8 @@ fn check(connection: &Connection, report: &mut Report) -> Result<(), EngineError
     report.note(pages)?;
     let rows = check_rows(connection, report);
     let rows = report.note(rows)?.unwrap_or_default();
+    let keys = check_keys(connection, report);
+    report.note(keys)?;
     let versions = check_versions(connection, report);
     report.note(versions)?;
     let log = check_log(connection, report, &rows);
@@ -178,6 +183,21 @@ fn check_rows(connection: &Connection, report: &mut Report) -> Result<Rows, Engi
         }
     }
     Ok(Rows { spaces, last_changes })
+}
+
+fn check_keys(connection: &Connection, report: &mut Report) -> Result<(), EngineError> {
+    database::notes(connection)?;
+    // Earlier formats have none.
+    if !connection.table_exists(None, "space_keys").map_err(engine_error)? {
+        return Ok(());
+    }
+    let mut after = None;
+    loop {
+        let keys = keys::read_after(connection, after, 1_000)?;
+        let Some(last) = keys.last() else { return Ok(()) };
+        after = Some(last.space);
+        report.keys += keys.len() as u64;
+    }
 }
 
 fn check_versions(connection: &Connection, report: &mut Report) -> Result<(), EngineError> {

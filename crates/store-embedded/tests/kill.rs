@@ -18,6 +18,7 @@ use polder_model::{GroupResource, PlaneId, json};
 use polder_store::engine::{
     Batch, Engine, LogEntry, ObjectWrite, PlaneRow, PlaneWrite, Scan, SpaceRow, SpaceState,
 };
+use polder_store::sealed::{KeyFile, Keyring, SealedEngine};
 use polder_store::{Limits, ObjectName, Record, ResourceId, Revision, SpaceId};
 use polder_store_embedded::{Options, SqliteEngine, verify};
 
@@ -118,7 +119,11 @@ fn batch(seed: u64, first: u64) -> Batch {
                 bytes: 0,
             },
         ],
-        resources: vec![(RESOURCE, GroupResource::new("apps", format!("r{last}")))],
+        resources: vec![
+            (RESOURCE, GroupResource::new("", "secrets")),
+            (ResourceId(2), GroupResource::new("apps", format!("r{last}"))),
+        ],
+        ..Batch::default()
     }
 }
 
@@ -133,13 +138,25 @@ fn fingerprint(batch: &Batch) -> u64 {
     hash
 }
 
+/// Every other store seals its records.
+fn open(directory: &Path, seed: u64, options: &Options) -> Box<dyn Engine> {
+    let engine = SqliteEngine::open(directory, options).unwrap();
+    let file = directory.join("encryption.key");
+    if seed.is_multiple_of(2) {
+        let keyring = Keyring::new(Box::new(KeyFile::made_at(file)), vec![GroupResource::new("", "secrets")]);
+        Box::new(SealedEngine::new(engine, keyring))
+    } else {
+        Box::new(engine)
+    }
+}
+
 /// The process that is killed. Without its variables this is a test that does nothing.
 #[test]
 fn child() {
     let (Ok(directory), Ok(seed)) = (std::env::var(DIRECTORY), std::env::var(SEED)) else { return };
     let seed: u64 = seed.parse().unwrap();
     let options = Options { checkpoint_bytes: 256 << 10, ..Options::default() };
-    let mut engine = SqliteEngine::open(Path::new(&directory), &options).unwrap();
+    let mut engine = open(Path::new(&directory), seed, &options);
     let mut current = engine.recover().unwrap().current.0;
     let mut random = Random::new(seed, u64::MAX - current);
     loop {
@@ -157,6 +174,9 @@ fn child() {
             }
             2 => {
                 engine.drop_space(DROPPED).unwrap();
+            }
+            3 => {
+                engine.chore().unwrap();
             }
             _ => {}
         }
@@ -199,7 +219,7 @@ impl Expected {
 
     /// Opens the store and compares all of it.
     fn check(&mut self, directory: &Path) {
-        let mut engine = SqliteEngine::open(directory, &Options::default()).unwrap();
+        let mut engine = open(directory, self.seed, &Options::default());
         let recovered = engine.recover().unwrap();
         let current = recovered.current.0;
         self.advance(current);
@@ -209,7 +229,7 @@ impl Expected {
         }
         assert_eq!(recovered.planes[0].objects, current);
         assert_eq!(recovered.spaces[0].digest, current.to_string());
-        assert_eq!(recovered.resources[0].1.resource, format!("r{current}"));
+        assert_eq!(recovered.resources[1].1.resource, format!("r{current}"));
 
         let reader = engine.reader();
         let scan = Scan {

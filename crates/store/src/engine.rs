@@ -51,6 +51,16 @@ pub trait Engine: Send {
     /// Called again with the same versions after a failure.
     fn fill(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError>;
 
+    /// Puts other bytes in the place of versions that are there; they mean the same to whoever opens them. A version that
+    /// is gone stays gone. What was there before is overwritten, not only freed.
+    fn rewrite(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError>;
+
+    /// A bounded piece of what an engine does by itself between commits; true when there is more to do now. Called about
+    /// once a second, and again as long as there is more.
+    fn chore(&mut self) -> Result<bool, EngineError> {
+        Ok(false)
+    }
+
     fn reader(&self) -> Arc<dyn Reader>;
 
     /// A reader for the committer alone: it does not wait for the reads of others, however many there are.
@@ -79,6 +89,23 @@ pub trait Reader: Send + Sync {
 
     /// The log entries of one commit, in order: none when it changed no object, or is forgotten.
     fn commit(&self, revision: Revision) -> Result<Vec<LogEntry>, EngineError>;
+
+    /// All versions of the objects of one resource in one space, by name and then from the newest to the oldest, after
+    /// one of them. Ends as a scan does: with the version that makes it `limit` long or `bytes_max` heavy.
+    fn versions(
+        &self,
+        space: SpaceId,
+        resource: ResourceId,
+        after: Option<(&ObjectName, Revision)>,
+        limit: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<FilledVersion>, EngineError>;
+
+    /// The key that is kept with a space.
+    fn key(&self, space: SpaceId) -> Result<Option<Arc<[u8]>>, EngineError>;
+
+    /// Such keys, in the order of their spaces, after one of them.
+    fn keys(&self, after: Option<SpaceId>, limit: usize) -> Result<Vec<SpaceKey>, EngineError>;
 
     /// Log entries after a revision, in order. Several entries may share a revision; the last revision of the
     /// answer is always complete.
@@ -155,6 +182,21 @@ pub struct Batch {
     pub planes: Vec<PlaneWrite>,
     pub spaces: Vec<SpaceRow>,
     pub resources: Vec<(ResourceId, GroupResource)>,
+    /// Keys to keep with spaces, wrapped: the engine does not know what they open. All are equally long. What stood in their
+    /// place is overwritten. A space that this batch writes as dropped loses its key in this batch, without a trace.
+    pub keys: Vec<SpaceKey>,
+    /// Small things to keep under a name; without a value, to forget.
+    pub notes: Vec<(SmolStr, Option<Arc<[u8]>>)>,
+}
+
+/// Something kept under a name.
+pub type Note = (SmolStr, Arc<[u8]>);
+
+/// The key of a space as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpaceKey {
+    pub space: SpaceId,
+    pub wrapped: Arc<[u8]>,
 }
 
 #[derive(Clone, Debug)]
@@ -218,6 +260,8 @@ pub enum SpaceState {
 /// What an engine remembers at start.
 #[derive(Debug, Default)]
 pub struct Recovered {
+    /// See [`Batch::notes`].
+    pub notes: Vec<Note>,
     pub current: Revision,
     /// History up to here has been forgotten.
     pub compacted: Revision,

@@ -5,11 +5,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use polder_model::{GroupResource, PlaneId};
+use polder_model::{GroupResource, PlaneId, SmolStr};
 
 use crate::engine::{
     Batch, Engine, EngineError, FilledVersion, LogEntry, PlaneRow, PlaneWrite, Reader, Recovered, Scan,
-    SpaceRow, Version,
+    SpaceKey, SpaceRow, SpaceState, Version,
 };
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 
@@ -31,6 +31,8 @@ struct State {
     planes: BTreeMap<PlaneId, PlaneRow>,
     spaces: BTreeMap<SpaceId, SpaceRow>,
     resources: Vec<(ResourceId, GroupResource)>,
+    keys: BTreeMap<SpaceId, Arc<[u8]>>,
+    notes: BTreeMap<SmolStr, Arc<[u8]>>,
 }
 
 impl State {
@@ -51,6 +53,7 @@ impl Engine for MemoryEngine {
     fn recover(&mut self) -> Result<Recovered, EngineError> {
         let state = self.state.read();
         Ok(Recovered {
+            notes: state.notes.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
             current: state.current,
             compacted: state.compacted,
             planes: state.planes.values().cloned().collect(),
@@ -84,7 +87,19 @@ impl Engine for MemoryEngine {
                 PlaneWrite::Remove(id) => drop(state.planes.remove(id)),
             }
         }
+        for SpaceKey { space, wrapped } in &batch.keys {
+            state.keys.insert(*space, wrapped.clone());
+        }
+        for (name, value) in &batch.notes {
+            match value {
+                Some(value) => drop(state.notes.insert(name.clone(), value.clone())),
+                None => drop(state.notes.remove(name)),
+            }
+        }
         for space in &batch.spaces {
+            if space.state == SpaceState::Dropped {
+                state.keys.remove(&space.id);
+            }
             state.spaces.insert(space.id, space.clone());
         }
         state.resources.extend(batch.resources.iter().cloned());
@@ -122,6 +137,7 @@ impl Engine for MemoryEngine {
         let mut state = self.state.write();
         state.versions.retain(|(own, ..), _| *own != space);
         state.spaces.remove(&space);
+        state.keys.remove(&space);
         Ok(true)
     }
 
@@ -129,6 +145,18 @@ impl Engine for MemoryEngine {
         let mut state = self.state.write();
         for FilledVersion { resource, name, version } in versions {
             state.versions.insert((space, *resource, name.clone()), vec![version.clone()]);
+        }
+        Ok(())
+    }
+
+    fn rewrite(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
+        let mut state = self.state.write();
+        for FilledVersion { resource, name, version } in versions {
+            let found = state.versions.get_mut(&(space, *resource, name.clone()));
+            let mut there = found.into_iter().flatten();
+            if let Some(old) = there.find(|old| old.revision == version.revision) {
+                *old = version.clone();
+            }
         }
         Ok(())
     }
@@ -175,6 +203,47 @@ impl Reader for MemoryEngine {
                 !full
             })
             .collect())
+    }
+
+    fn versions(
+        &self,
+        space: SpaceId,
+        resource: ResourceId,
+        after: Option<(&ObjectName, Revision)>,
+        limit: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<FilledVersion>, EngineError> {
+        let state = self.state.read();
+        let first = after.map_or_else(|| ObjectName::cluster(""), |(name, _)| name.clone());
+        let all = state.versions.range((space, resource, first)..);
+        let all = all.take_while(|((own, of, _), _)| (*own, *of) == (space, resource));
+        let each = all.flat_map(|((_, _, name), versions)| {
+            versions.iter().rev().map(move |version| (name.clone(), version.clone()))
+        });
+        let mut bytes = 0;
+        Ok(each
+            .filter(|(name, version)| {
+                after.is_none_or(|(after, before)| name != after || version.revision < before)
+            })
+            .take(limit)
+            .take_while(|(_, version)| {
+                let full = bytes >= bytes_max.max(1);
+                bytes += version.len();
+                !full
+            })
+            .map(|(name, version)| FilledVersion { resource, name, version })
+            .collect())
+    }
+
+    fn key(&self, space: SpaceId) -> Result<Option<Arc<[u8]>>, EngineError> {
+        Ok(self.state.read().keys.get(&space).cloned())
+    }
+
+    fn keys(&self, after: Option<SpaceId>, limit: usize) -> Result<Vec<SpaceKey>, EngineError> {
+        let state = self.state.read();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let keys = state.keys.range((from, Bound::Unbounded)).take(limit);
+        Ok(keys.map(|(space, wrapped)| SpaceKey { space: *space, wrapped: wrapped.clone() }).collect())
     }
 
     fn is_empty(&self, space: SpaceId) -> Result<bool, EngineError> {

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::engine::{EngineError, LogEntry, Reader, Scan, Version};
+use crate::engine::{EngineError, FilledVersion, LogEntry, Reader, Scan, SpaceKey, Version};
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
+use crate::object::Record;
 
 pub(crate) struct Noting {
     reader: Arc<dyn Reader>,
@@ -37,11 +38,15 @@ impl Reader for Noting {
         name: &ObjectName,
         at: Revision,
     ) -> Result<Option<Version>, EngineError> {
-        self.note(self.reader.version(space, resource, name, at))
+        let found = self.note(self.reader.version(space, resource, name, at))?;
+        check_open(found.iter())?;
+        Ok(found)
     }
 
     fn scan(&self, scan: &Scan<'_>) -> Result<Vec<(ObjectName, Version)>, EngineError> {
-        self.note(self.reader.scan(scan))
+        let found = self.note(self.reader.scan(scan))?;
+        check_open(found.iter().map(|(_, version)| version))?;
+        Ok(found)
     }
 
     fn is_empty(&self, space: SpaceId) -> Result<bool, EngineError> {
@@ -54,5 +59,34 @@ impl Reader for Noting {
 
     fn log(&self, after: Revision, limit: usize) -> Result<Vec<LogEntry>, EngineError> {
         self.note(self.reader.log(after, limit))
+    }
+
+    fn versions(
+        &self,
+        space: SpaceId,
+        resource: ResourceId,
+        after: Option<(&ObjectName, Revision)>,
+        limit: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<FilledVersion>, EngineError> {
+        let found = self.note(self.reader.versions(space, resource, after, limit, bytes_max))?;
+        check_open(found.iter().map(|filled| &filled.version))?;
+        Ok(found)
+    }
+
+    fn key(&self, space: SpaceId) -> Result<Option<Arc<[u8]>>, EngineError> {
+        self.note(self.reader.key(space))
+    }
+
+    fn keys(&self, after: Option<SpaceId>, limit: usize) -> Result<Vec<SpaceKey>, EngineError> {
+        self.note(self.reader.keys(after, limit))
+    }
+}
+
+/// Nothing sealed comes above this place, also when somebody opened a store with sealed records without its keys.
+fn check_open<'a>(mut versions: impl Iterator<Item = &'a Version>) -> Result<(), EngineError> {
+    match versions.any(|version| version.record.as_ref().is_some_and(Record::is_sealed)) {
+        true => Err(EngineError::Failed("a record is sealed, and the store was opened without keys".into())),
+        false => Ok(()),
     }
 }

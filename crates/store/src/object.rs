@@ -20,6 +20,11 @@ pub struct Record {
     body_at: u32,
 }
 
+/// How a sealed record starts: no body begins there.
+const SEALED_HEAD: [u8; 4] = [0; 4];
+/// How much longer a record is when it is sealed: head, format, nonce, tag.
+const SEALED_EXCESS: usize = SEALED_HEAD.len() + crate::sealed::EXCESS;
+
 /// Bytes on disk that are no record.
 #[derive(Debug, thiserror::Error)]
 #[error("not an object record: {0}")]
@@ -74,10 +79,28 @@ impl Record {
         Record { bytes: bytes.into(), body_at }
     }
 
+    /// A record that only a key opens ([`crate::sealed`]): its head, then `rest`. It has neither labels nor a body.
+    pub(crate) fn from_sealed(rest: &[u8]) -> Record {
+        let bytes = [&SEALED_HEAD[..], rest].concat();
+        Record { bytes: bytes.into(), body_at: 0 }
+    }
+
+    /// What is sealed, when this record is.
+    pub(crate) fn sealed(&self) -> Option<&[u8]> {
+        self.is_sealed().then(|| self.bytes.get(SEALED_HEAD.len()..)).flatten()
+    }
+
+    pub fn is_sealed(&self) -> bool {
+        self.body_at == 0
+    }
+
     /// Takes bytes back from an engine. Checks the frame, not the JSON: engines checksum.
     pub fn from_bytes(bytes: Arc<[u8]>) -> Result<Record, RecordError> {
         let head = bytes.first_chunk::<4>().ok_or(RecordError("too short"))?;
         let body_at = u32::from_le_bytes(*head);
+        if body_at == 0 && bytes.len() >= SEALED_EXCESS {
+            return Ok(Record { bytes, body_at });
+        }
         let body = bytes.get(body_at as usize..).ok_or(RecordError("bad body offset"))?;
         if body_at < 4 || !body.starts_with(BODY_HEAD) || body.len() < BODY_HEAD.len() + 2 {
             return Err(RecordError("bad body"));
@@ -89,13 +112,16 @@ impl Record {
         &self.bytes
     }
 
-    /// What the record counts for against a plane's limit.
+    /// What the record counts for against a plane's limit. Sealed or not, it is the same.
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        match self.is_sealed() {
+            true => self.bytes.len().saturating_sub(SEALED_EXCESS),
+            false => self.bytes.len(),
+        }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.len() == 0
     }
 
     /// The value of one label.
@@ -120,7 +146,7 @@ impl Record {
     }
 
     fn label_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let mut rest = &self.bytes[4..self.body_at as usize];
+        let mut rest = self.bytes.get(4..self.body_at as usize).unwrap_or_default();
         std::iter::from_fn(move || {
             let (head, tail) = rest.split_first_chunk::<4>()?;
             let key_len = usize::from(u16::from_le_bytes([head[0], head[1]]));
@@ -134,14 +160,14 @@ impl Record {
 
     /// The JSON as stored: no kind, apiVersion or resourceVersion.
     pub fn body(&self) -> &[u8] {
-        &self.bytes[self.body_at as usize..]
+        if self.is_sealed() { &[] } else { &self.bytes[self.body_at as usize..] }
     }
 
     /// Appends the whole object as a reader gets it. `type_meta` is either empty (items of a typed list) or the
     /// members `"kind":"X","apiVersion":"Y",` with their trailing comma.
     pub fn splice(&self, type_meta: &[u8], resource_version: u64, out: &mut Vec<u8>) {
         self.splice_head(type_meta, resource_version, out);
-        out.extend_from_slice(&self.body()[BODY_HEAD.len()..]);
+        out.extend_from_slice(self.body().get(BODY_HEAD.len()..).unwrap_or_default());
     }
 
     fn splice_head(&self, type_meta: &[u8], resource_version: u64, out: &mut Vec<u8>) {
@@ -151,7 +177,7 @@ impl Record {
         out.extend_from_slice(b"\"metadata\":{\"resourceVersion\":\"");
         push_decimal(resource_version, out);
         out.push(b'"');
-        if self.body()[BODY_HEAD.len()] != b'}' {
+        if self.body().get(BODY_HEAD.len()) != Some(&b'}') {
             out.push(b',');
         }
     }

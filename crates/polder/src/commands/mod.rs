@@ -4,6 +4,7 @@ mod layer;
 mod output;
 mod plane;
 mod serve;
+mod store;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
@@ -15,6 +16,8 @@ pub(crate) enum Command {
     /// List and delete layers: what planes held when they were snapshotted.
     #[command(visible_alias = "layers")]
     Layer(layer::Layer),
+    /// Check and seal the files of a store, and look after its keys.
+    Store(store::Store),
 }
 
 impl Command {
@@ -23,6 +26,7 @@ impl Command {
             Command::Serve(command) => command.run(),
             Command::Plane(command) => command.run(),
             Command::Layer(command) => command.run(),
+            Command::Store(command) => command.run(),
         }
     }
 }

@@ -15,6 +15,7 @@ use polder_model::SmolStr;
 use polder_registry::client::LocalClient;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
 use polder_server::{Aggregator, Pki, Server, State, pki};
+use polder_store::sealed::{Keyring, SealedEngine};
 use polder_store::{Store, StoreOptions};
 use polder_store_embedded::SqliteEngine;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +26,9 @@ use crate::authentication::{Files, Issuers};
 use crate::config::Configuration;
 use crate::extensions::Extensions;
 use crate::webhooks::Webhooks;
+
+/// How long the last audit events may take to leave.
+const AUDIT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What `--help` says last.
 const ENVIRONMENT: &str = "\
@@ -58,18 +62,22 @@ impl Serve {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         // Under load, look for new requests often: a turn is short, and a quiet plane's request should not wait for many.
         let runtime = runtime.enable_all().event_interval(8).build()?;
+        // Planes that use much are served on threads that come after the others.
+        let mut busy = tokio::runtime::Builder::new_multi_thread();
+        let busy =
+            busy.thread_name("busy").enable_all().event_interval(8).on_thread_start(give_way).build()?;
         // Controllers have threads of their own: whatever they compute, requests are answered. Those of planes that need much
         // have others: whatever these compute, the others go on.
         let threads =
             |name: &str| tokio::runtime::Builder::new_multi_thread().thread_name(name).enable_all().build();
         let (light, long) = (threads("controllers")?, threads("controllers-long")?);
-        runtime.block_on(self.serve(started, [light.handle(), long.handle()]))
+        runtime.block_on(self.serve(started, [light.handle(), long.handle(), busy.handle()]))
     }
 
     async fn serve(
         self,
         started: Instant,
-        [light, long]: [&tokio::runtime::Handle; 2],
+        [light, long, busy]: [&tokio::runtime::Handle; 3],
     ) -> anyhow::Result<()> {
         let configuration = match &self.config {
             Some(path) => Configuration::read(path)?,
@@ -92,7 +100,8 @@ impl Serve {
             address: Some(advertised(self.listen, &url)),
             front_proxy_ca: pki.front_proxy().ca().into(),
         };
-        let store = self.open_store(&configuration, &site)?;
+        let keyring = configuration.encryption.keyring(&self.data_dir)?;
+        let store = self.open_store(&configuration, &site, keyring.clone())?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
         let text = pki.admin_kubeconfig(&url)?;
         // On a full disk the server still starts.
@@ -109,7 +118,12 @@ impl Serve {
             clock: now,
             authenticators: authenticators.clone(),
         };
-        let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
+        let audit = configuration.audit.as_ref().map(|audit| audit.open(&self.data_dir)).transpose()?;
+        let mut registry = Registry::new(store.clone(), Chain::default(), options);
+        if let Some(ledger) = audit.as_ref().and_then(|audit| audit.ledger()) {
+            registry = registry.with_audit_trail(ledger);
+        }
+        let registry = Arc::new(registry);
         let networks =
             |all: &[String]| -> Result<Vec<Network>, _> { all.iter().map(|one| one.parse()).collect() };
         let egress = Egress {
@@ -124,6 +138,7 @@ impl Serve {
         registry.tasks.spawn(registry.clone().run_chores());
         let stop = CancellationToken::new();
         registry.tasks.spawn(files.follow(held, authenticators, store.clone(), stop.clone()));
+        registry.tasks.spawn(configuration.encryption.clone().keep_up(keyring, stop.clone()));
         let client = Arc::new(LocalClient::new(registry.clone()));
         let controllers = polder_controllers::Options {
             root_ca: site.ca,
@@ -137,7 +152,12 @@ impl Serve {
         let domains = configuration.base_domains.iter().map(SmolStr::new);
         let domains = std::iter::once(SmolStr::new_static("localhost")).chain(domains).collect();
         let delay = Duration::from_secs(configuration.shutdown_delay_seconds);
-        let state = State::new(registry, pki, domains, delay).with_aggregator(aggregator);
+        let state = State::new(registry, pki, domains, delay)
+            .with_aggregator(aggregator)
+            .with_busy_threads(busy.clone())
+            .with_audit(audit.clone());
+        let posted = CancellationToken::new();
+        let posting = audit.clone().map(|audit| state.registry.tasks.spawn(audit.post(posted.clone())));
         let state = Arc::new(state);
 
         let running = server.run(state, stop.clone());
@@ -166,6 +186,15 @@ impl Serve {
         };
         let (outcome, (), ()) = tokio::join!(running, signalled, controllers);
         store.close();
+        if let Some(audit) = audit {
+            audit.close();
+            posted.cancel();
+        }
+        if let Some(posting) = posting
+            && tokio::time::timeout(AUDIT_PATIENCE, posting).await.is_err()
+        {
+            tracing::warn!("the audit webhook does not take the last events: they are lost");
+        }
         tracing::info!("stopped");
         outcome?;
         Ok(())
@@ -175,9 +204,11 @@ impl Serve {
         &self,
         configuration: &Configuration,
         site: &bootstrap::Site,
+        keyring: Arc<Keyring>,
     ) -> anyhow::Result<Arc<Store>> {
         let engine =
             SqliteEngine::open(&self.data_dir.join("store"), &polder_store_embedded::Options::default())?;
+        let engine = SealedEngine::new(engine, keyring);
         let mut options = StoreOptions::default();
         if let Some(bytes) = configuration.cache_bytes {
             options.cache_bytes_max = bytes;
@@ -269,6 +300,14 @@ fn now() -> i64 {
 }
 
 /// Ctrl-C or SIGTERM.
+/// Lets this thread come after the others of the process.
+fn give_way() {
+    const NICE: i32 = 10;
+    if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE) {
+        tracing::debug!(%error, "a thread could not be made to give way");
+    }
+}
+
 async fn stop_signal() {
     use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };

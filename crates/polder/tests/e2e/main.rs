@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod aggregation;
+mod audit;
 mod authentication;
 mod conversion;
 mod custom;
@@ -25,6 +26,7 @@ mod planes;
 mod process;
 mod python;
 mod sample_apiserver;
+mod sealing;
 mod tokens;
 mod tools;
 mod watch;

@@ -95,6 +95,7 @@ pub(super) fn definition(
         conversion: Conversion::of(crd),
         behavior,
         origin: Origin::Custom,
+        ledger: None,
         terminating: is_terminating(crd),
     })
 }

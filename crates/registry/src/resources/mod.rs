@@ -4,6 +4,7 @@
 
 mod addresses;
 mod admission_rules;
+pub(crate) mod audit_event;
 mod autoscaler_v1;
 mod blank_status;
 mod cells;

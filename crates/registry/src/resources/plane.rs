@@ -10,6 +10,7 @@ use polder_store::Profile;
 use super::checks::{Errors, immutable, some, text};
 use super::own_kinds::{self, parse_schema, validate_display_name};
 use super::plane_authentication;
+use crate::audit::policy::Policy;
 use crate::behavior::{Behavior, NameRule};
 
 const LAYER_PREFIX: &str = "layer/";
@@ -77,6 +78,11 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     if let Some(profile) = some(spec, "profile").and_then(Value::as_str) {
         validate_profile(spec, profile, &path, errors);
     }
+    if let Some(policy) = some(spec, "auditPolicy")
+        && let Err(mistakes) = Policy::read(policy, &path.member("auditPolicy"))
+    {
+        errors.extend(mistakes);
+    }
     let limits_path = path.member("limits");
     for key in LIMITS {
         if let Some(number) = spec.i64_at(&["limits", key]).filter(|number| *number < 0) {
@@ -123,6 +129,7 @@ pub(super) fn schema() -> Value {
                 "profile": {"type": "string", "enum": ["cluster", "generic"], "description": "What a new plane is for: cluster, the default, has every kind; generic has no pods, nodes, workloads, networking or storage. Cannot be changed. A fork has that of its source."},
                 "displayName": {"type": "string", "maxLength": 256, "description": "What people call the plane."},
                 "simulatedNodes": {"type": "integer", "format": "int64", "minimum": 0, "maximum": 1000, "description": "How many simulated nodes the plane has: pods are scheduled to them and run there as far as the API can tell, for development and tests. Nothing is executed."},
+                "auditPolicy": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "description": "What is noted in the plane's own audit trail: rules, omitStages and omitManagedFields of an audit.k8s.io/v1 Policy. Empty: who changed what."},
                 "limits": {"type": "object", "description": "What the plane may use; a limit that is missing or zero is the server's default.", "properties": {
                     "objects": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many objects it may hold."},
                     "storedBytes": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many bytes its objects may take."},
@@ -197,6 +204,18 @@ mod tests {
                 (
                     r#"{"metadata":{"name":"p"},"spec":{"profile":"generic","simulatedNodes":1}}"#,
                     &["spec.simulatedNodes: Invalid value: 1: a plane of profile generic has no nodes"],
+                ),
+            ],
+        );
+        check(
+            &PLANE,
+            &[
+                (r#"{"metadata":{"name":"p"},"spec":{"auditPolicy":{"rules":[{"level":"Metadata"}]}}}"#, &[]),
+                (
+                    r#"{"metadata":{"name":"p"},"spec":{"auditPolicy":{"rules":[{"level":"Much"}]}}}"#,
+                    &[
+                        r#"spec.auditPolicy.rules[0].level: Unsupported value: "Much": supported values: "None", "Metadata", "Request", "RequestResponse""#,
+                    ],
                 ),
             ],
         );

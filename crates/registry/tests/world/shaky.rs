@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use polder_store::engine::{
-    Batch, Engine, EngineError, FilledVersion, LogEntry, Reader, Recovered, Scan, Version,
+    Batch, Engine, EngineError, FilledVersion, LogEntry, Reader, Recovered, Scan, SpaceKey, Version,
 };
 use polder_store::{ObjectName, ResourceId, Revision, SpaceId};
 
@@ -38,6 +38,14 @@ impl<E: Engine> Engine for ShakyEngine<E> {
 
     fn fill(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
         self.inner.fill(space, versions)
+    }
+
+    fn rewrite(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
+        self.inner.rewrite(space, versions)
+    }
+
+    fn chore(&mut self) -> Result<bool, EngineError> {
+        self.inner.chore()
     }
 
     fn reader(&self) -> Arc<dyn Reader> {
@@ -74,5 +82,24 @@ impl Reader for ShakyReader {
 
     fn log(&self, after: Revision, limit: usize) -> Result<Vec<LogEntry>, EngineError> {
         self.inner.log(after, limit)
+    }
+
+    fn versions(
+        &self,
+        space: SpaceId,
+        resource: ResourceId,
+        after: Option<(&ObjectName, Revision)>,
+        limit: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<FilledVersion>, EngineError> {
+        self.inner.versions(space, resource, after, limit, bytes_max)
+    }
+
+    fn key(&self, space: SpaceId) -> Result<Option<Arc<[u8]>>, EngineError> {
+        self.inner.key(space)
+    }
+
+    fn keys(&self, after: Option<SpaceId>, limit: usize) -> Result<Vec<SpaceKey>, EngineError> {
+        self.inner.keys(after, limit)
     }
 }

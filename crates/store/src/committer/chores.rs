@@ -24,6 +24,7 @@ impl Committer {
         let some = !self.dropping.is_empty()
             || !self.merging.is_idle()
             || !self.settling.is_empty()
+            || self.engine_chores
             || self.history.floor > self.history.compacted;
         some && !self.chores_paused && !self.stopped
     }
@@ -32,7 +33,7 @@ impl Committer {
         if self.history.floor > self.history.compacted {
             if let Err(error) = self.compact_a_little() {
                 tracing::error!(error = %chain(&error), "compaction failed");
-                self.chores_paused = true;
+                self.pause_chores(&error);
             }
         } else if let Some(&space) = self.dropping.front() {
             match self.engine.drop_space(space) {
@@ -41,17 +42,35 @@ impl Committer {
                 Err(error) => {
                     tracing::error!(error = %chain(&error), space = space.0, "cannot remove a dropped space");
                     self.dropping.rotate_left(1);
-                    self.chores_paused = true;
+                    self.pause_chores(&error);
                 }
             }
-        } else if let Err(error) = self.merge_a_little() {
-            tracing::error!(error = %chain(&error), "merging layers failed");
-            self.chores_paused = true;
+        } else if !self.merging.is_idle() {
+            if let Err(error) = self.merge_a_little() {
+                tracing::error!(error = %chain(&error), "merging layers failed");
+                self.pause_chores(&error);
+            }
+        } else {
+            match self.engine.chore() {
+                Ok(more) => self.engine_chores = more,
+                Err(error) => {
+                    tracing::error!(error = %chain(&error), "the store's housekeeping failed");
+                    self.pause_chores(&error);
+                }
+            }
         }
         if self.dropping.is_empty() && self.merging.is_idle() {
             for reply in self.settling.drain(..) {
                 reply.send(()).ok();
             }
+        }
+    }
+
+    /// A chore failed: the next tick tries again, unless nobody knows what was written.
+    fn pause_chores(&mut self, error: &EngineError) {
+        self.chores_paused = true;
+        if matches!(error, EngineError::Unknown(_)) {
+            self.stop();
         }
     }
 
@@ -75,6 +94,7 @@ impl Committer {
 
     pub(super) fn tick(&mut self) {
         self.chores_paused = false;
+        self.engine_chores = true;
         let now = Instant::now();
         let history = &mut self.history;
         if history.marks.back().is_none_or(|(at, _)| now.duration_since(*at) >= history.keep / 30) {

@@ -83,6 +83,10 @@ impl Committer {
         space.row.state = SpaceState::Dropped;
         let parent = space.row.parent;
         group.put_space(space);
+        // What has been copied of it goes in the same commit, so that no key outlives the plane.
+        if let Some(copy) = self.merging.copy_of(id) {
+            group.put_space(Space::new(copy));
+        }
         if let Some(parent) = parent {
             let mut parent_space = self.space(group, parent);
             parent_space.children = parent_space.children.saturating_sub(1);

@@ -96,6 +96,12 @@ impl Merging {
             .is_some_and(|merge| merge.replacing.is_some() && (id == merge.run[0] || id == merge.into.id))
     }
 
+    /// The layer that a layer is being copied to.
+    pub(super) fn copy_of(&self, id: SpaceId) -> Option<SpaceRow> {
+        let merge = self.current.as_ref().filter(|merge| merge.replacing.is_none())?;
+        merge.run.contains(&id).then(|| merge.into.clone())
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.current.is_none() && self.queue.is_empty()
     }
@@ -138,16 +144,15 @@ impl Committer {
             merge.replacing = Some(replacing);
             return over;
         }
-        if !self.copy_some(merge)? {
-            return Ok(false);
+        if !merge.run.iter().all(|id| self.spaces.contains_key(id)) {
+            // Somebody deleted the planes above meanwhile.
+            self.dropping.push_back(merge.into.id);
+            return Ok(true);
         }
-        if merge.run.iter().all(|id| self.spaces.contains_key(id)) {
+        if self.copy_some(merge)? {
             merge.replacing = Some(Replacing::default());
-            return Ok(false);
         }
-        // Somebody deleted the planes above meanwhile.
-        self.dropping.push_back(merge.into.id);
-        Ok(true)
+        Ok(false)
     }
 
     /// The layers of a plane to merge next, from the top down, and their level. The lowest ones first: more planes

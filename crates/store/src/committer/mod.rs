@@ -98,6 +98,8 @@ pub(crate) struct Committer {
     history: History,
     merging: Merging,
     settling: Vec<oneshot::Sender<()>>,
+    /// The engine may have something to do by itself: asked once a second.
+    engine_chores: bool,
     /// A chore failed: wait for the next tick before trying again.
     chores_paused: bool,
     /// The engine does not know what it has written.
@@ -164,6 +166,12 @@ impl Committer {
         self.finish(group).ok();
     }
 
+    fn stop(&mut self) {
+        tracing::error!("no change is taken any more: the server must be restarted");
+        self.stopped = true;
+        self.shared.set_stopped();
+    }
+
     /// Makes a group durable, then visible, then answers.
     fn finish(&mut self, mut group: Group) -> Result<(), Arc<EngineError>> {
         let mut outcome = Ok(());
@@ -175,9 +183,7 @@ impl Committer {
                 Err(error) => {
                     tracing::error!(error = %chain(&error), "a group of commits failed");
                     if matches!(error, EngineError::Unknown(_)) {
-                        tracing::error!("no change is taken any more: the server must be restarted");
-                        self.stopped = true;
-                        self.shared.set_stopped();
+                        self.stop();
                     }
                     outcome = Err(Arc::new(error));
                 }

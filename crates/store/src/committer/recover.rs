@@ -28,6 +28,11 @@ impl Committer {
         options: &StoreOptions,
         recovered: Recovered,
     ) -> Result<Committer, EngineError> {
+        if !recovered.notes.is_empty() {
+            return Err(EngineError::Failed(
+                "it has keys for sealed records, and was opened without them".into(),
+            ));
+        }
         let mut committer = Committer {
             reader: Arc::new(Noting::new(engine.own_reader(), shared.damaged.clone())),
             engine,
@@ -46,6 +51,7 @@ impl Committer {
             },
             merging: Merging::default(),
             settling: Vec::new(),
+            engine_chores: true,
             chores_paused: false,
             stopped: false,
         };

@@ -526,6 +526,11 @@ pub(super) async fn interrupted_merges_leave_nothing(setup: &Setup<'_>) {
     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     drop(stopped);
     deleting.join_all().await.remove(0).unwrap();
+    // Also the key of the layer they were being merged into, in the same commit: nothing of the plane can be opened any more.
+    let planes: Vec<_> = world.store.shared.planes.read().by_id.values().cloned().collect();
+    for key in world.reader.keys(None, 1_000).unwrap() {
+        assert!(planes.iter().any(|plane| plane.stack.contains(&key.space)), "{:?} has a key", key.space);
+    }
     world.store.settle().await.unwrap();
     for space in &doomed.stack[..12] {
         assert!(world.reader.is_empty(*space).unwrap(), "{space:?}");

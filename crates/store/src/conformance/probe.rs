@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::engine::{Batch, Engine, EngineError, FilledVersion, LogEntry, Reader, Recovered, Scan, Version};
+use crate::engine::{
+    Batch, Engine, EngineError, FilledVersion, LogEntry, Reader, Recovered, Scan, SpaceKey, Version,
+};
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 
 /// A stop that is never released ends by itself, so that a wrong case fails instead of hanging.
@@ -240,6 +242,14 @@ impl Engine for ProbedEngine {
         self.inner.fill(space, versions)
     }
 
+    fn rewrite(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
+        self.inner.rewrite(space, versions)
+    }
+
+    fn chore(&mut self) -> Result<bool, EngineError> {
+        self.inner.chore()
+    }
+
     fn reader(&self) -> Arc<dyn Reader> {
         Arc::new(ProbedReader { inner: self.inner.reader(), probe: self.probe.clone() })
     }
@@ -286,5 +296,24 @@ impl Reader for ProbedReader {
 
     fn log(&self, after: Revision, limit: usize) -> Result<Vec<LogEntry>, EngineError> {
         self.probe.count_entries(|| self.inner.log(after, limit))
+    }
+
+    fn versions(
+        &self,
+        space: SpaceId,
+        resource: ResourceId,
+        after: Option<(&ObjectName, Revision)>,
+        limit: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<FilledVersion>, EngineError> {
+        self.inner.versions(space, resource, after, limit, bytes_max)
+    }
+
+    fn key(&self, space: SpaceId) -> Result<Option<Arc<[u8]>>, EngineError> {
+        self.inner.key(space)
+    }
+
+    fn keys(&self, after: Option<SpaceId>, limit: usize) -> Result<Vec<SpaceKey>, EngineError> {
+        self.inner.keys(after, limit)
     }
 }

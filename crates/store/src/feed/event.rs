@@ -45,7 +45,7 @@ struct Frames {
 
 impl Event {
     /// An event that one watcher replays: nobody shares its encodings.
-    pub(crate) fn new(
+    pub fn new(
         revision: Revision,
         plane: PlaneId,
         resource: ResourceId,
