@@ -19,10 +19,9 @@ use aws_lc_rs::signature::{
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
-use polder_model::{PlaneId, SmolStr, Value, format_smolstr, json};
+use polder_model::{PlaneId, Recent, SmolStr, Value, format_smolstr, json};
 use sha2::{Digest as _, Sha256};
 
-use super::recent::Recent;
 use super::{CREDENTIAL_ID, Unauthenticated};
 use crate::UserInfo;
 
@@ -117,7 +116,7 @@ impl AccountTokens {
         let key = key.ok_or(AccountKeyError)?;
         let id = URL_SAFE_NO_PAD.encode(Sha256::digest(key.public_key()));
         let key = Arc::new(PlaneKey { key, id });
-        self.keys.lock().insert(plane, key.clone());
+        drop(self.keys.lock().insert(plane, key.clone(), 1));
         Ok(key)
     }
 
@@ -163,7 +162,7 @@ impl AccountTokens {
                 let Some(claims) = verified(&key, signed, signature, &payload) else {
                     return Some(Err(Unauthenticated));
                 };
-                self.verified.lock().insert(digest, claims.clone());
+                drop(self.verified.lock().insert(digest, claims.clone(), 1));
                 claims
             }
         };

@@ -12,13 +12,12 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use polder_model::{PlaneId, Value};
+use polder_model::{PlaneId, Recent, Value};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::jwt::KeySet;
 use super::oidc::Issuer;
-use super::recent::Recent;
 use super::waiting::Waiting;
 
 /// Keys of issuers that are kept at hand.
@@ -127,7 +126,7 @@ impl KeySets {
                 Some(slot) => slot,
                 None => {
                     let slot = Arc::<Slot>::default();
-                    slots.insert(key, slot.clone());
+                    drop(slots.insert(key, slot.clone(), 1));
                     slot
                 }
             }

@@ -14,7 +14,6 @@ mod headers;
 mod jwt;
 mod keys;
 mod oidc;
-mod recent;
 mod token;
 mod waiting;
 mod webhook;
@@ -25,13 +24,12 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use polder_model::PlaneId;
+use polder_model::{PlaneId, Recent};
 use sha2::{Digest as _, Sha256};
 
 use jwt::Unverified;
 use keys::KeySets;
 use oidc::Verified;
-use recent::Recent;
 
 pub use account::{AccountKeyError, AccountTokens, Bound, Claims};
 pub use bootstrap::{BOOTSTRAP_NAMESPACE, BootstrapToken};
@@ -184,7 +182,7 @@ impl Authenticators {
         if token.len() <= REMEMBERED_TOKEN_LEN_MAX {
             let until = until.min(clock().saturating_add(VERIFIED_SECONDS));
             let remembered = Remembered { user: user.clone(), issuer: Arc::downgrade(issuer), until };
-            self.verified.lock().insert(key, remembered);
+            drop(self.verified.lock().insert(key, remembered, 1));
         }
         Some((user, issuer.clone()))
     }

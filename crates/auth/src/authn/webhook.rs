@@ -10,11 +10,10 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use polder_model::{SmolStr, Value, json};
+use polder_model::{Recent, SmolStr, Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
-use super::recent::Recent;
 use super::waiting::Waiting;
 use crate::UserInfo;
 
@@ -87,9 +86,8 @@ impl TokenWebhook {
         };
         match asked.unwrap_or_else(|_| Err("no answer in time".into())) {
             Ok(answer) => {
-                self.answers
-                    .lock()
-                    .insert(key, (clock().saturating_add(self.remember_seconds), answer.clone()));
+                let until = clock().saturating_add(self.remember_seconds);
+                drop(self.answers.lock().insert(key, (until, answer.clone()), 1));
                 answer
             }
             Err(why) => {
