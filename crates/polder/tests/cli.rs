@@ -459,7 +459,7 @@ fn a_kubeconfig_opens_one_plane() {
     let mut command = Command::new(POLDER);
     command.args(["plane", "list", "--kubeconfig"]).arg(&file);
     let error = failed(&run(command, b""), &["list"]);
-    assert!(error.contains("admin.kubeconfig"), "{error}");
+    assert!(error.contains("use a kubeconfig whose context is the core plane"), "{error}");
     let error = server.fails(&["kubeconfig", "nobody"]);
     assert!(error.contains("\"nobody\" not found"), "{error}");
     server.stop();
