@@ -69,6 +69,14 @@ impl UserInfo {
         guest
     }
 
+    /// What it takes up, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let text = |text: &SmolStr| size_of::<SmolStr>() + text.len();
+        let texts = |all: &[SmolStr]| all.iter().map(text).sum::<usize>();
+        let extra: usize = self.extra.iter().map(|(key, values)| text(key) + texts(values)).sum();
+        size_of::<UserInfo>() + self.name.len() + self.uid.len() + texts(&self.groups) + extra
+    }
+
     pub fn is_anonymous(&self) -> bool {
         self.name == "system:anonymous"
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polder_model::GroupResource;
+use polder_registry::catalog::is_builtin;
 use polder_store::sealed::{KeyEncryption, KeyFile, Keyring};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
@@ -30,9 +31,12 @@ pub(crate) struct Encryption {
 impl Encryption {
     pub(crate) fn keyring(&self, data_dir: &Path) -> anyhow::Result<Arc<Keyring>> {
         let resources = match &self.resources {
-            Some(names) => names.iter().map(|name| resource(name)).collect::<anyhow::Result<_>>()?,
+            Some(names) => names.iter().map(|name| resource(name)).collect::<anyhow::Result<Vec<_>>>()?,
             None => vec![GroupResource::new("", "secrets")],
         };
+        if !resources.contains(&GroupResource::new("", "secrets")) {
+            tracing::warn!("encryption.resources leaves secrets out: new ones are stored as they are");
+        }
         let keys: Box<dyn KeyEncryption> = match (&self.key_file, &self.kms) {
             (Some(_), Some(_)) => anyhow::bail!("encryption: write keyFile or kms, not both"),
             (Some(path), None) => Box::new(KeyFile::at(path)),
@@ -75,7 +79,13 @@ fn resource(name: &str) -> anyhow::Result<GroupResource> {
         !resource.is_empty() && is_name(resource) && is_name(group) && !name.ends_with('.'),
         "encryption.resources: {name:?} is no resource: write secrets, or widgets.example.com"
     );
-    Ok(GroupResource::new(group, resource))
+    let resource = GroupResource::new(group, resource);
+    // Whatever has no group is known; what a CRD adds is not.
+    anyhow::ensure!(
+        !resource.group.is_empty() || is_builtin(&resource),
+        "encryption.resources: there is no resource {name:?}: write secrets, or widgets.example.com"
+    );
+    Ok(resource)
 }
 
 #[cfg(test)]
@@ -88,6 +98,7 @@ mod tests {
             ("secrets", Some(("", "secrets"))),
             ("widgets.example.com", Some(("example.com", "widgets"))),
             ("", None),
+            ("secrts", None),
             ("secrets.", None),
             ("*.*", None),
             (".apps", None),

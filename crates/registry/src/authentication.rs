@@ -119,8 +119,9 @@ impl Registry {
         };
         let (_, values) = user.extra.remove(at);
         let [name] = values.as_slice() else { return None };
-        user.home = Some(self.store.plane(name)?.id);
-        Some(user)
+        // Tenants' people are confined; nobody becomes one of the provider's by what a tenant is called.
+        user.home = Some(self.store.plane(name)?.id).filter(|id| *id != PlaneId::CORE);
+        user.home.is_some().then_some(user)
     }
 
     async fn bootstrap_user(

@@ -210,6 +210,11 @@ pub fn version_priority(version: &str) -> (u8, std::cmp::Reverse<u32>, std::cmp:
     }
 }
 
+/// Whether Kubernetes itself has such a resource.
+pub fn is_builtin(name: &GroupResource) -> bool {
+    builtin().resources.iter().any(|own| own.group == name.group && own.plural == name.resource)
+}
+
 /// The kinds of Kubernetes itself, built once from the table.
 pub(crate) fn builtin_definitions(store: &Store) -> Vec<Arc<ResourceDefinition>> {
     let types = builtin();

@@ -11,11 +11,11 @@
 //! [ADR 0015]: ../../../docs/adr/0015-audit-and-the-trail-of-planes.md
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use polder_machinery::continue_token::ContinueToken;
 use polder_model::{PlaneId, SmolStr, Status};
-use polder_store::{Event, ObjectName, Plane, ResourceId, Revision, StoredObject, Watch, WatchError};
+use polder_store::{Event, ObjectName, Plane, ResourceId, Revision, StoredObject, Turns, Watch, WatchError};
 
 use crate::context::RequestContext;
 use crate::definition::{ResourceDefinition, Target};
@@ -88,6 +88,9 @@ struct Page {
     last: Option<Revision>,
 }
 
+/// Reads of all ledgers: each has a thread while it looks through entries, so planes take turns.
+static TURNS: LazyLock<Arc<Turns>> = LazyLock::new(|| Turns::new(16, 2));
+
 impl Rest {
     pub(crate) fn new(
         ledger: &Arc<dyn Ledger>,
@@ -102,6 +105,7 @@ impl Rest {
     /// Reads on; nothing was looked at when there is no more.
     async fn read(&self, most: Most) -> Result<Page, Status> {
         let Rest { ledger, plane, selection, after, until } = self.clone();
+        let _turn = TURNS.take(plane).await;
         let read = tokio::task::spawn_blocking(move || {
             let mut all = ledger.read(plane, after, most)?;
             all.retain(|entry| entry.revision <= until);

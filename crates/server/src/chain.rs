@@ -258,12 +258,40 @@ fn drained(state: &State) -> Result<(), Status> {
     Ok(())
 }
 
+/// Who asks: nobody in particular without a credential.
 async fn authenticated(
     state: &State,
     peer: &Peer,
     route: &Route,
     headers: &HeaderMap,
 ) -> Result<UserInfo, Status> {
+    match credential(state, peer, route, headers).await? {
+        // Whoever proved something is somebody, whatever they are called: strangers are let in where others are not looked at.
+        Some(user) if user.is_anonymous() => Err(Status::unauthorized()),
+        Some(user) => Ok(user),
+        None => {
+            let is_welcome = match &state.registry.options.authenticators.sources().anonymous {
+                Anonymous::Usual => true,
+                Anonymous::Nobody => false,
+                Anonymous::Paths(paths) => paths.is_empty() || paths.contains(&SmolStr::new(route.path())),
+            };
+            // A credential that is no good here makes nobody in particular of nobody.
+            if is_welcome && !peer.is_only_proxy {
+                Ok(UserInfo::anonymous())
+            } else {
+                Err(Status::unauthorized())
+            }
+        }
+    }
+}
+
+/// Who proves to be somebody; `None` for who does not try.
+async fn credential(
+    state: &State,
+    peer: &Peer,
+    route: &Route,
+    headers: &HeaderMap,
+) -> Result<Option<UserInfo>, Status> {
     let authenticators = &state.registry.options.authenticators;
     if peer.is_proxy
         && let Some(proxies) = &authenticators.sources().proxies
@@ -271,13 +299,13 @@ async fn authenticated(
         let all = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let named = proxies.user(&all.collect::<Vec<_>>());
         if let Some(user) = named.map_err(|_| Status::unauthorized())? {
-            return state.registry.confined(user, false).ok_or_else(Status::unauthorized);
+            return state.registry.confined(user, false).ok_or_else(Status::unauthorized).map(Some);
         }
     }
     if let Some(certificate) = &peer.certificate {
         let now = (state.registry.options.clock)();
         let user = certificate.as_ref().ok().and_then(|certificate| certificate.user(now).ok());
-        return user.cloned().ok_or_else(Status::unauthorized);
+        return user.cloned().ok_or_else(Status::unauthorized).map(Some);
     }
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let bearer = bearer.and_then(|value| {
@@ -285,15 +313,9 @@ async fn authenticated(
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
     });
     if let Some(token) = bearer {
-        return state.registry.bearer_user(named_plane(state, route).1.as_ref(), token).await;
+        return state.registry.bearer_user(named_plane(state, route).1.as_ref(), token).await.map(Some);
     }
-    let is_welcome = match &authenticators.sources().anonymous {
-        Anonymous::Usual => true,
-        Anonymous::Nobody => false,
-        Anonymous::Paths(paths) => paths.is_empty() || paths.contains(&SmolStr::new(route.path())),
-    };
-    // A credential that is no good here makes nobody in particular of nobody.
-    if is_welcome && !peer.is_only_proxy { Ok(UserInfo::anonymous()) } else { Err(Status::unauthorized()) }
+    Ok(None)
 }
 
 /// What a proxy says about others is for us, and for nobody behind us.

@@ -17,7 +17,7 @@ use polder_model::PlaneId;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
-use crate::turns::{Lane, Shared, Turns};
+use crate::turns::{Lane, NEWCOMERS, Shared, Turns};
 
 /// What a plane may have used to be served beside those that use little, and to be again.
 const MUCH: Duration = Duration::from_millis(20);
@@ -74,7 +74,10 @@ impl<F: Future<Output = ()> + Send + 'static> Future for Moving<F> {
         let begun = thread_time();
         let polled = Pin::new(&mut *shared).poll(context);
         let spent = thread_time().saturating_sub(begun);
-        let is_busy = own.threads.usage.lock().spend(shared.plane(), spent, Instant::now(), own.is_busy);
+        let plane = shared.plane();
+        // Who has not said yet which plane they want is nobody's flood.
+        let is_busy =
+            plane != NEWCOMERS && own.threads.usage.lock().spend(plane, spent, Instant::now(), own.is_busy);
         if polled.is_ready() || is_busy == own.is_busy {
             return polled;
         }

@@ -30,7 +30,7 @@ impl Lane {
 }
 
 /// Newcomers, who have not said yet which plane they want, wait as if they were one plane. There is no such plane.
-const NEWCOMERS: PlaneId = PlaneId(u64::MAX);
+pub(crate) const NEWCOMERS: PlaneId = PlaneId(u64::MAX);
 
 impl Default for Lane {
     fn default() -> Lane {

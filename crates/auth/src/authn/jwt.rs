@@ -98,6 +98,11 @@ struct Key {
     material: Material,
 }
 
+/// Keys tried for one token: one that names none, or a name that many have, must not cost more than a few.
+const TRIED_MAX: usize = 4;
+/// Bytes of an RSA modulus: 4096 bits, and a leading zero.
+const RSA_LEN_MAX: usize = 513;
+
 #[derive(Debug)]
 enum Material {
     Rsa { modulus: Vec<u8>, exponent: Vec<u8> },
@@ -189,8 +194,8 @@ impl KeySet {
 
     /// Whether one of the keys signed the token.
     pub(crate) fn signed(&self, token: &Unverified<'_>) -> bool {
-        let mut keys = self.keys.iter().filter(|key| token.key_id.is_empty() || key.id == token.key_id);
-        keys.any(|key| key.signed(token))
+        let named = self.keys.iter().filter(|key| token.key_id.is_empty() || key.id == token.key_id);
+        named.filter(|key| key.may_sign(token)).take(TRIED_MAX).any(|key| key.signed(token))
     }
 }
 
@@ -202,7 +207,14 @@ impl Key {
             return None;
         }
         let material = match text("kty")? {
-            "RSA" => Material::Rsa { modulus: number("n")?, exponent: number("e")? },
+            "RSA" => {
+                let (modulus, exponent) = (number("n")?, number("e")?);
+                // Longer ones take longer to verify with than anybody should wait for.
+                if modulus.len() > RSA_LEN_MAX || exponent.len() > 8 {
+                    return None;
+                }
+                Material::Rsa { modulus, exponent }
+            }
             "EC" => Material::Curve { name: SmolStr::new(text("crv")?), x: number("x")?, y: number("y")? },
             _ => return None,
         };
@@ -210,10 +222,18 @@ impl Key {
         Some(Key { id, algorithm: text("alg").map(SmolStr::new), material })
     }
 
+    /// Whether it is a key for such tokens at all.
+    fn may_sign(&self, token: &Unverified<'_>) -> bool {
+        let is_meant =
+            self.algorithm.as_deref().is_none_or(|own| Algorithm::of(own) == Some(token.algorithm));
+        is_meant
+            && match &self.material {
+                Material::Rsa { .. } => token.algorithm.rsa().is_some(),
+                Material::Curve { name, .. } => token.algorithm.curve().is_some_and(|(own, _)| name == own),
+            }
+    }
+
     fn signed(&self, token: &Unverified<'_>) -> bool {
-        if self.algorithm.as_deref().is_some_and(|own| Algorithm::of(own) != Some(token.algorithm)) {
-            return false;
-        }
         let signed = token.signed.as_bytes();
         match &self.material {
             Material::Rsa { modulus, exponent } => {
@@ -368,6 +388,33 @@ mod tests {
             KeySet::parse(&set.to_vec()).unwrap().signed(&token)
         });
         assert!(!confused, "a key that is for RS256 verifies PS256");
+    }
+
+    /// However many keys there are, a token is tried with a few.
+    #[test]
+    fn few_keys_are_tried() {
+        let keys: Vec<SigningKey> = (0..8).map(|_| curve("P-256")).collect();
+        let set = |id: &dyn Fn(usize) -> String| {
+            let all =
+                keys.iter().enumerate().map(|(at, key)| key.set(&id(at)).array_at(&["keys"])[0].clone());
+            KeySet::parse(&json!({"keys": (all.collect::<Vec<_>>())}).to_vec()).unwrap()
+        };
+        let signed = |set: &KeySet, at: usize, id: &str| {
+            let token = keys[at].token("ES256", id, &json!({}));
+            set.signed(&Unverified::parse(&token).unwrap())
+        };
+        let (apart, same) = (set(&|at| at.to_string()), set(&|_| "k".into()));
+        assert!((0..8).all(|at| signed(&apart, at, &at.to_string())));
+        for (set, id) in [(&apart, ""), (&same, "k")] {
+            assert!(signed(set, TRIED_MAX - 1, id) && !signed(set, TRIED_MAX, id), "{id}");
+        }
+        let mut long = rsa().set("k");
+        let modulus = URL_SAFE_NO_PAD.encode([255; 1024]);
+        long.at_mut(&["keys"]).unwrap().as_array_mut().unwrap()[0].set_at(&["n"], modulus);
+        assert!(
+            !KeySet::parse(&long.to_vec()).unwrap().has("k"),
+            "longer keys than anybody has are left out"
+        );
     }
 
     #[test]

@@ -32,6 +32,8 @@ const FETCH_MAX: Duration = Duration::from_secs(10);
 const WAITING_MAX: usize = 64;
 /// Attempts under way for all planes together.
 const PLANE_FETCHES_MAX: usize = 256;
+/// Verifications under way for all planes together: each has a thread.
+const PLANE_VERIFICATIONS_MAX: usize = 16;
 /// What is read of an answer.
 const ANSWER_BYTES_MAX: usize = 512 << 10;
 
@@ -62,6 +64,7 @@ type IssuerKey = (Option<PlaneId>, [u8; 32]);
 pub(super) struct KeySets {
     slots: Mutex<Recent<IssuerKey, Arc<Slot>>>,
     plane_fetches: Arc<Semaphore>,
+    verifications: Arc<Semaphore>,
     tasks: TaskTracker,
 }
 
@@ -69,6 +72,7 @@ pub(super) struct KeySets {
 struct Slot {
     state: Mutex<State>,
     fetching: Arc<tokio::sync::Mutex<()>>,
+    verifying: Arc<tokio::sync::Mutex<()>>,
     waiting: AtomicUsize,
 }
 
@@ -98,6 +102,7 @@ impl Default for KeySets {
         KeySets {
             slots: Mutex::new(Recent::new(SLOTS_LEN_MAX)),
             plane_fetches: Arc::new(Semaphore::new(PLANE_FETCHES_MAX)),
+            verifications: Arc::new(Semaphore::new(PLANE_VERIFICATIONS_MAX)),
             tasks: TaskTracker::new(),
         }
     }
@@ -110,6 +115,37 @@ impl fmt::Debug for KeySets {
 }
 
 impl KeySets {
+    fn slot(&self, plane: Option<PlaneId>, issuer: &Issuer) -> Arc<Slot> {
+        let mut slots = self.slots.lock();
+        let key = (plane, issuer.digest);
+        if let Some(slot) = slots.get(&key) {
+            return slot;
+        }
+        let slot = Arc::<Slot>::default();
+        drop(slots.insert(key, slot.clone(), 1));
+        slot
+    }
+
+    /// Computes what an issuer of a plane makes of a token: its keys and expressions are a tenant's, so it is done apart from
+    /// requests, and one at a time. `None` if too many wait for that.
+    pub(super) async fn apart<T: Send + 'static>(
+        &self,
+        plane: PlaneId,
+        issuer: &Issuer,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let slot = self.slot(Some(plane), issuer);
+        let _waiting = Waiting::enter(&slot.waiting, WAITING_MAX)?;
+        let own = slot.verifying.clone().lock_owned().await;
+        let place = self.verifications.clone().acquire_owned().await.ok()?;
+        let work = move || {
+            // Until it has ended, also when whoever asked hangs up.
+            let _held = (own, place);
+            work()
+        };
+        tokio::task::spawn_blocking(work).await.ok()
+    }
+
     /// The newest keys there are of an issuer, for a token that names one of them; `None` if there are none to be had.
     pub(super) async fn of(
         &self,
@@ -119,18 +155,7 @@ impl KeySets {
         key_id: &str,
         clock: fn() -> i64,
     ) -> Option<Arc<KeySet>> {
-        let slot = {
-            let mut slots = self.slots.lock();
-            let key = (plane, issuer.digest);
-            match slots.get(&key) {
-                Some(slot) => slot,
-                None => {
-                    let slot = Arc::<Slot>::default();
-                    drop(slots.insert(key, slot.clone(), 1));
-                    slot
-                }
-            }
-        };
+        let slot = self.slot(plane, issuer);
         let seen = slot.state.lock().clone();
         if let Some(keys) = seen.good(key_id, clock()) {
             return Some(keys);

@@ -48,9 +48,11 @@ const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 /// An extra that issuers, proxies and webhooks of the provider may give somebody: the name of the only plane they exist in.
 pub const PLANE_EXTRA: &str = "polder.dev/plane";
 
-/// Tokens of issuers whose users are remembered, how long, and how long they may be: verifying one costs more than to
-/// answer most requests.
-const VERIFIED_LEN_MAX: usize = 8 * 1024;
+/// What users may take who are remembered by tokens of issuers, how long they are, and how long those may be: verifying one
+/// costs more than to answer most requests.
+const VERIFIED_BYTES_MAX: usize = 16 << 20;
+/// What one takes beside the user.
+const REMEMBERED_BYTES: usize = 2 * size_of::<(TokenKey, Remembered, usize)>();
 const VERIFIED_SECONDS: i64 = 10;
 const REMEMBERED_TOKEN_LEN_MAX: usize = 8 * 1024;
 
@@ -111,7 +113,7 @@ impl Authenticators {
             sources: ArcSwap::from_pointee(sources),
             client: OnceLock::new(),
             keys: KeySets::default(),
-            verified: Mutex::new(Recent::new(VERIFIED_LEN_MAX)),
+            verified: Mutex::new(Recent::new(VERIFIED_BYTES_MAX)),
             reloads: Default::default(),
         }
     }
@@ -170,7 +172,17 @@ impl Authenticators {
         let read = Unverified::parse(token)?;
         let issuer = issuers.iter().find(|issuer| issuer.url() == read.issuer())?;
         let keys = self.keys.of(client, plane, issuer, &read.key_id, clock).await?;
-        let outcome = issuer.verify(&read, &keys, clock());
+        let outcome = match plane {
+            None => issuer.verify(&read, &keys, clock()),
+            Some(plane) => {
+                let (own, token) = (issuer.clone(), token.to_owned());
+                let work = move || {
+                    let read = Unverified::parse(&token).ok_or("it is no token")?;
+                    own.verify(&read, &keys, clock())
+                };
+                self.keys.apart(plane, issuer, work).await.unwrap_or_else(|| Err("too many wait".into()))
+            }
+        };
         let Verified { mut user, until } = match outcome {
             Ok(verified) => verified,
             Err(why) => {
@@ -182,7 +194,8 @@ impl Authenticators {
         if token.len() <= REMEMBERED_TOKEN_LEN_MAX {
             let until = until.min(clock().saturating_add(VERIFIED_SECONDS));
             let remembered = Remembered { user: user.clone(), issuer: Arc::downgrade(issuer), until };
-            drop(self.verified.lock().insert(key, remembered, 1));
+            let bytes = REMEMBERED_BYTES + remembered.user.bytes();
+            drop(self.verified.lock().insert(key, remembered, bytes));
         }
         Some((user, issuer.clone()))
     }

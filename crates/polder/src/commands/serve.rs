@@ -45,7 +45,7 @@ pub(crate) struct Serve {
     /// Address and port to listen on; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443", value_parser = listen_address)]
     listen: SocketAddr,
-    /// A file with everything else: limits, domains, tokens.
+    /// A file with everything else: limits, domains, who people are, encryption, audit.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

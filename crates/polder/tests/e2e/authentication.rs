@@ -96,6 +96,26 @@ fn issuers_of_the_server() {
     assert_eq!(other.asked(), 0, "nobody is asked whom the configuration does not name");
 }
 
+/// Whoever shows a credential is not taken for somebody who shows none, whatever they are called.
+#[test]
+fn nobody_is_called_anonymous() {
+    let issuer = TokenIssuer::start().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let authn = directory.path().join("authn.yaml");
+    let mut file: Value = authentication_file(&[issuer.entry("")]).parse().unwrap();
+    file["anonymous"] = json!({"enabled": true, "conditions": [{"path": "/livez"}]});
+    fs::write(&authn, file.to_string()).unwrap();
+    let polder = Polder::start_in(directory, &format!("authentication:\n  config: {}\n", authn.display()));
+    let acme = polder.plane("acme");
+    bind(&acme, "dev", "Group", "dev");
+    let token = issuer.token(&json!({"sub": "system:anonymous", "groups": ["dev"]})).unwrap();
+    let anonymous = polder.admin.with_token(&token).unwrap();
+    anonymous.in_plane("acme").get(MAPS).expect(401);
+    anonymous.get("/livez").expect(401);
+    let named = issuer.token(&json!({"sub": "ann", "groups": ["dev"]})).unwrap();
+    polder.admin.with_token(&named).unwrap().in_plane("acme").get(MAPS).expect(404);
+}
+
 /// An issuer of the server may say of each of its people which plane they are of: then they are of that plane alone.
 #[test]
 fn an_issuer_confines_its_people() {
@@ -116,6 +136,7 @@ fn an_issuer_confines_its_people() {
         json!({"sub": "ann", "groups": ["system:masters"], "tenant": "nowhere"}),
         json!({"sub": "ann", "groups": ["system:masters"], "tenant": ""}),
         json!({"sub": "ann", "groups": ["system:masters"], "tenant": ["acme", "globex"]}),
+        json!({"sub": "ann", "groups": ["system:masters"], "tenant": "core"}),
     ] {
         of(claims.clone()).get(PLANES).expect(401);
         of(claims).in_plane("acme").get(MAPS).expect(401);

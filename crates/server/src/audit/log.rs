@@ -49,10 +49,18 @@ impl Log {
     fn rotate(&mut self) -> io::Result<()> {
         let (stem, end) = parts(&self.options.path);
         let time = Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S%.6f").to_string();
-        std::fs::rename(&self.options.path, self.options.path.with_file_name(format!("{stem}-{time}{end}")))?;
+        let aside = self.options.path.with_file_name(format!("{stem}-{time}{end}"));
+        match std::fs::rename(&self.options.path, aside) {
+            // Somebody else has moved it, or it could not be opened again the last time.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            outcome => outcome?,
+        }
         self.file = open(&self.options.path)?;
         self.len = 0;
-        self.prune()
+        if let Err(error) = self.prune() {
+            tracing::warn!(%error, "cannot delete old files of the audit log");
+        }
+        Ok(())
     }
 
     /// Deletes what was set aside too long ago, or is too much.

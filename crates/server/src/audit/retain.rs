@@ -2,7 +2,8 @@
 //! loses nothing, however much others write; one that has more loses its oldest entries first, and an entry that says how
 //! many stands where they were.
 //!
-//! Files are written anew one by one, and each takes the place of the old one at once. What is too old goes with its file.
+//! Files are written anew one by one, and each takes the place of the old one at once. Neighbors that became small become
+//! one: however little is left of many files, there are only so many. What is too old goes with its file.
 
 use std::collections::HashMap;
 use std::io;
@@ -81,6 +82,7 @@ pub(super) fn retain(trail: &Arc<Trail>, now: i64) -> io::Result<()> {
     for (file, one) in sealed.iter().enumerate() {
         rewrite(trail, one, file, &cuts, now)?;
     }
+    join_small(trail)?;
     let lost: u64 = cuts.values().map(|cut| cut.entries).sum();
     tracing::info!(
         planes = cuts.len(),
@@ -165,6 +167,47 @@ fn rewrite(
         *place = Arc::new(sealed);
     }
     Ok(())
+}
+
+/// Makes one file of two neighbors wherever they fit into one. A crash between the steps leaves a file whose entries are all in the
+/// one before it: it is seen as such when the trail is opened.
+fn join_small(trail: &Arc<Trail>) -> io::Result<()> {
+    let mut at = 0;
+    loop {
+        let pair = match trail.files.read().sealed.get(at..at + 2) {
+            Some([first, second]) => [first.clone(), second.clone()],
+            _ => return Ok(()),
+        };
+        let [first, second] = &pair;
+        if first.bytes + second.bytes > trail.segment_bytes() {
+            at += 1;
+            continue;
+        }
+        let temporary = first.path.with_extension("tmp");
+        let mut new = Active::create(temporary.clone(), first.base)?;
+        let mut frames = Vec::new();
+        for one in &pair {
+            let mut places = Vec::new();
+            one.each_place(|place| places.push(*place))?;
+            for place in places {
+                let Ok(payload) = one.payload(&place) else { continue };
+                segment::write_frame(place.plane, place.number, place.is_gap(), &payload, &mut frames);
+            }
+            new.file.write_all_at(&frames, new.len)?;
+            new.wrote(&frames, one.newest_seconds);
+            frames.clear();
+        }
+        let mut sealed = new.seal()?;
+        std::fs::rename(&temporary, &first.path)?;
+        sealed.path.clone_from(&first.path);
+        let mut files = trail.files.write();
+        files.sealed.retain(|other| !Arc::ptr_eq(other, second));
+        if let Some(place) = files.sealed.iter_mut().find(|other| Arc::ptr_eq(other, first)) {
+            *place = Arc::new(sealed);
+        }
+        drop(files);
+        std::fs::remove_file(&second.path)?;
+    }
 }
 
 #[cfg(test)]

@@ -128,7 +128,8 @@ impl Sink {
         let queue = self.queue.lock();
         let free = self.bytes_max.saturating_sub(queue.0.bytes.len());
         let own = queue.0.shares.get(&plane).map_or(0, |share| share.bytes);
-        own + self.bytes_max / 8 > free
+        // Whoever has nothing there is not in anybody's way.
+        own > 0 && own + self.bytes_max / 8 > free || free == 0
     }
 
     /// Takes what is there in exchange for an empty buffer; waits a while if nothing is. False when all is done.
@@ -173,6 +174,12 @@ mod tests {
                 .all(|(note, bytes)| bytes.len() == 10 && (bytes[0] == b'x') == (note.plane == loud))
         );
         assert_eq!(buffer.lost().collect::<Vec<_>>(), [(loud, 15)]);
+        // However many are loud, whoever has nothing there is not refused.
+        let many = Sink::new(1000);
+        for plane in (1..4).flat_map(|plane| [plane; 90]) {
+            many.push(PlaneId(plane), Outlets::Both, 0, &[b'x'; 10]);
+        }
+        assert!((1..4).all(|plane| many.is_full(PlaneId(plane))) && !many.is_full(quiet));
         assert_eq!(sink.counts.lost_queue.load(Ordering::Relaxed), 16);
         sink.close();
         assert!(!sink.take(&mut buffer, Duration::ZERO));

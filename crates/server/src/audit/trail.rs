@@ -111,6 +111,11 @@ impl Trail {
                 }
             };
             newest = newest.max(one.last).max(one.base);
+            // Two files were being made one: what is in this one is in the one before, too.
+            if sealed.last().is_some_and(|before| before.last >= one.last && one.last > one.base) {
+                std::fs::remove_file(&path)?;
+                continue;
+            }
             sealed.push(Arc::new(one));
         }
         // What is empty is only in the way; the numbers it says are known.
@@ -195,13 +200,17 @@ impl Trail {
         }
     }
 
+    /// How long a file becomes.
+    pub(super) fn segment_bytes(&self) -> u64 {
+        (self.options.bytes_max / SEGMENTS).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+    }
+
     /// Begins a new file when this one is full or old, and makes room when there is too much.
     pub(super) fn tend(self: &Arc<Self>, now: i64) -> io::Result<()> {
-        let segment_bytes = (self.options.bytes_max / SEGMENTS).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
         let (full, old) = {
             let active = &self.files.read().active;
             let age = active.first_seconds.map_or(0, |first| now - first);
-            (active.bytes() >= segment_bytes, age > (self.options.age_seconds_max / 8).max(1))
+            (active.bytes() >= self.segment_bytes(), age > (self.options.age_seconds_max / 8).max(1))
         };
         if full || old {
             self.seal()?;

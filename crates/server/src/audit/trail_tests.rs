@@ -149,6 +149,36 @@ fn who_floods_loses_its_own() {
     assert_eq!(verbs(&trail, GLOBEX, 0).len(), 20);
 }
 
+/// A quiet plane has an entry in every file that a loud one fills: what is left of them is not as many files.
+#[test]
+fn what_is_left_of_many_files_is_few() {
+    let directory = tempfile::tempdir().unwrap();
+    let trail = open(directory.path(), 1 << 20);
+    let long = "x".repeat(4000);
+    for number in 0..2_000 {
+        note(&trail, ACME, &long);
+        if number % 16 == 0 {
+            note(&trail, GLOBEX, &format!("g{number}"));
+        }
+    }
+    let files = || std::fs::read_dir(directory.path()).unwrap().count();
+    assert!(files() < 48, "{}", files());
+    let kept = verbs(&trail, GLOBEX, 0);
+    assert_eq!(kept.len(), 125, "in order, and each of them: {kept:?}");
+    assert!(values(&trail, GLOBEX, 0, ALL).is_sorted_by_key(|(number, _)| *number));
+
+    // The server dies before the second of two files that became one is removed.
+    let first = trail.files.read().sealed[0].clone();
+    let leftover = directory.path().join(segment::file_name(first.base + 1));
+    drop(trail);
+    let mut bytes = std::fs::read(&first.path).unwrap();
+    bytes[8..16].copy_from_slice(&(first.base + 1).to_le_bytes());
+    std::fs::write(&leftover, bytes).unwrap();
+    let trail = open(directory.path(), 1 << 20);
+    assert_eq!(verbs(&trail, GLOBEX, 0), kept);
+    assert!(!leftover.exists());
+}
+
 #[test]
 fn what_is_too_old_is_forgotten() {
     let directory = tempfile::tempdir().unwrap();

@@ -181,7 +181,9 @@ impl<E: Engine> Engine for SealedEngine<E> {
     }
 
     fn chore(&mut self) -> Result<bool, EngineError> {
-        Ok(self.rewrite_some()? || self.inner.chore()?)
+        // Whatever is wrong above, what is destroyed below does not wait for it.
+        let (own, below) = (self.rewrite_some(), self.inner.chore());
+        Ok(own? | below?)
     }
 
     fn reader(&self) -> Arc<dyn Reader> {
