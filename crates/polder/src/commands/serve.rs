@@ -67,10 +67,11 @@ impl Serve {
         let busy =
             busy.thread_name("busy").enable_all().event_interval(8).on_thread_start(give_way).build()?;
         // Controllers have threads of their own: whatever they compute, requests are answered. Those of planes that need much
-        // have others: whatever these compute, the others go on.
-        let threads =
-            |name: &str| tokio::runtime::Builder::new_multi_thread().thread_name(name).enable_all().build();
-        let (light, long) = (threads("controllers")?, threads("controllers-long")?);
+        // have others, which give way too: whatever these compute, the others go on.
+        let mut light = tokio::runtime::Builder::new_multi_thread();
+        let light = light.thread_name("controllers").enable_all().build()?;
+        let mut long = tokio::runtime::Builder::new_multi_thread();
+        let long = long.thread_name("controllers-long").enable_all().on_thread_start(give_way).build()?;
         runtime.block_on(self.serve(started, [light.handle(), long.handle(), busy.handle()]))
     }
 
@@ -299,7 +300,6 @@ fn now() -> i64 {
     jiff::Timestamp::now().as_second()
 }
 
-/// Ctrl-C or SIGTERM.
 /// Lets this thread come after the others of the process.
 fn give_way() {
     const NICE: i32 = 10;
@@ -308,6 +308,7 @@ fn give_way() {
     }
 }
 
+/// Ctrl-C or SIGTERM.
 async fn stop_signal() {
     use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
