@@ -200,26 +200,16 @@ impl Registry {
             (initial, initial_end) = (None, None);
             Err(None)
         };
-        Ok(ClientWatch {
-            target: target.clone(),
-            selection: options.selection.clone(),
-            bookmarks: options.bookmarks,
-            timeout: options.timeout,
-            initial,
-            initial_page: Vec::new().into_iter(),
-            initial_end,
-            watch,
-            converter: self.converter(&context, target),
-            pending: VecDeque::new(),
-            is_prepared: false,
-            failed: None,
-            last_bookmark: context.plane.resource_version(after),
+        let converter = self.converter(&context, target);
+        Ok(ClientWatch::new(
             context,
-        })
+            target,
+            options,
+            Begun { initial, initial_end, after, watch },
+            converter,
+        ))
     }
-}
 
-impl Registry {
     /// The same for what is not in the store.
     fn watch_ledger(
         &self,
@@ -254,22 +244,42 @@ impl Registry {
             }
             Err(_) => Err(None),
         };
-        Ok(ClientWatch {
+        Ok(ClientWatch::new(context, target, options, Begun { initial, initial_end, after, watch }, None))
+    }
+}
+
+/// Where a watch begins, and what it follows from there.
+struct Begun {
+    initial: Option<Objects>,
+    initial_end: Option<u64>,
+    after: Revision,
+    watch: Result<Changes, Option<Box<Status>>>,
+}
+
+impl ClientWatch {
+    fn new(
+        context: Arc<RequestContext>,
+        target: &Target,
+        options: &WatchOptions,
+        begun: Begun,
+        converter: Option<Converter>,
+    ) -> ClientWatch {
+        ClientWatch {
             target: target.clone(),
             selection: options.selection.clone(),
             bookmarks: options.bookmarks,
             timeout: options.timeout,
-            initial,
+            initial: begun.initial,
             initial_page: Vec::new().into_iter(),
-            initial_end,
-            watch,
-            converter: None,
+            initial_end: begun.initial_end,
+            watch: begun.watch,
+            converter,
             pending: VecDeque::new(),
             is_prepared: false,
             failed: None,
-            last_bookmark: plane.resource_version(after),
+            last_bookmark: context.plane.resource_version(begun.after),
             context,
-        })
+        }
     }
 }
 
