@@ -89,7 +89,22 @@ struct Page {
 }
 
 /// Reads of all ledgers: each has a thread while it looks through entries, so planes take turns.
-static TURNS: LazyLock<Arc<Turns>> = LazyLock::new(|| Turns::new(16, 2));
+static TURNS: LazyLock<Arc<Turns>> = LazyLock::new(|| Turns::new(16, PLANE_TURNS));
+/// Those of one plane at a time.
+const PLANE_TURNS: usize = 2;
+
+/// Reads when it is the plane's turn, which lasts until the reading has ended, also when whoever asked hangs up.
+async fn in_turn<T: Send + 'static>(
+    plane: PlaneId,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Status> {
+    let turn = TURNS.take(plane).await;
+    let read = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        read()
+    });
+    read.await.map_err(|error| Status::internal(error.to_string()))
+}
 
 impl Rest {
     pub(crate) fn new(
@@ -105,16 +120,14 @@ impl Rest {
     /// Reads on; nothing was looked at when there is no more.
     async fn read(&self, most: Most) -> Result<Page, Status> {
         let Rest { ledger, plane, selection, after, until } = self.clone();
-        let _turn = TURNS.take(plane).await;
-        let read = tokio::task::spawn_blocking(move || {
+        let read = in_turn(plane, move || {
             let mut all = ledger.read(plane, after, most)?;
             all.retain(|entry| entry.revision <= until);
             let (looked_at, last) = (all.len(), all.last().map(|entry| entry.revision));
             let objects = all.into_iter().filter(|entry| selection.matches(entry)).map(Arc::new).collect();
             Ok::<_, LedgerError>(Page { objects, looked_at, last })
         });
-        let outcome = read.await.map_err(|error| Status::internal(error.to_string()))?;
-        outcome.map_err(|error| Status::internal(error.to_string()))
+        read.await?.map_err(|error| Status::internal(error.to_string()))
     }
 
     /// The next entries that match; none at the end.
@@ -292,4 +305,40 @@ fn position(plane: &Plane, token: &str) -> Result<(Revision, Revision), Status> 
 /// What an entry is called: its number.
 pub fn entry_name(number: u64) -> ObjectName {
     ObjectName::cluster(SmolStr::from(format!("{number:016}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// A plane has a few readers at a time, however many ask, and however many of those hang up.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn readers_of_a_plane_take_turns() {
+        let [now, most, all] = [(); 3].map(|()| Arc::<AtomicUsize>::default());
+        let mut readers = tokio::task::JoinSet::new();
+        let read_by = |readers: &mut tokio::task::JoinSet<bool>| {
+            let (now, most, all) = (now.clone(), most.clone(), all.clone());
+            let read = move || {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                now.fetch_sub(1, Ordering::SeqCst);
+                all.fetch_add(1, Ordering::SeqCst);
+            };
+            readers.spawn(async move { in_turn(PlaneId(7_777), read).await.is_ok() });
+        };
+        (0..20).for_each(|_| read_by(&mut readers));
+        while all.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        readers.abort_all();
+        (0..20).for_each(|_| read_by(&mut readers));
+        let mut answered = 0;
+        while let Some(outcome) = readers.join_next().await {
+            answered += usize::from(matches!(outcome, Ok(true)));
+        }
+        assert!(answered >= 20, "those who stayed are answered");
+        assert_eq!(most.load(Ordering::SeqCst), PLANE_TURNS);
+    }
 }
