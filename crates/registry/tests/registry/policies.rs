@@ -1,11 +1,9 @@
 //! Validating admission policies through the verbs: they count from the moment they are stored, in their plane and in no
 //! other.
 
-mod world;
-
+use crate::world::{World, code};
 use polder_model::{Value, json};
 use polder_registry::write::PatchKind;
-use world::{World, code};
 
 const POLICIES: &str = "admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
@@ -149,7 +147,8 @@ async fn connections_are_judged() {
     plane.create(BINDINGS, binding("exec", "exec")).await.unwrap();
     let target = plane.target("v1/pods/default/p/exec").await;
     for (query, expected) in [(&[("command", "ls")][..], 0), (&[("tty", "true")][..], 422)] {
-        let asked = world.registry.admit_connection(&plane.context(), &target, &world::pairs(query)).await;
+        let asked =
+            world.registry.admit_connection(&plane.context(), &target, &crate::world::pairs(query)).await;
         assert_eq!(asked.err().map_or(0, |status| status.code), expected, "{query:?}");
     }
 }
@@ -169,7 +168,7 @@ fn apply(expression: &str) -> Value {
     json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}})
 }
 
-async fn bind(plane: &world::Plane<'_>, name: &str) {
+async fn bind(plane: &crate::world::Plane<'_>, name: &str) {
     let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name}});
     let made = plane.create(MUTATING_BINDINGS, binding).await;
     assert!(made.is_ok(), "{made:?}");

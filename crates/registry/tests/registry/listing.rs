@@ -1,6 +1,5 @@
 //! Lists and the beginnings of watches, read page by page: they say what a list of the whole says, whatever is
 //! written meanwhile, and hold a page at a time.
-#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::sync::Arc;
 

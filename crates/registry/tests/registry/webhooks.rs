@@ -1,19 +1,14 @@
 //! Webhooks through the verbs, with a client that answers from memory.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
-mod conversion;
-mod world;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::world::{World, code};
 use base64::Engine as _;
 use parking_lot::Mutex;
 use polder_model::{Value, json};
 use polder_registry::webhooks::{Posting, WebhookCall, WebhookClient};
 use polder_registry::write::PatchKind;
-use world::{World, code};
 
 const MUTATING: &str = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const VALIDATING: &str = "admissionregistration.k8s.io/v1/validatingwebhookconfigurations";

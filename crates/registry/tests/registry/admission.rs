@@ -1,11 +1,9 @@
 //! Admission through the verbs: what plugins change, refuse and write is there, or not, in the answer itself.
 
-mod world;
-
+use crate::world::{World, code};
 use futures_util::future::join_all;
 use polder_model::{Value, json};
 use polder_registry::write::PatchKind;
-use world::{World, code};
 
 fn pod(name: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}})

@@ -1,12 +1,9 @@
 //! Who may do what in a plane because its roles and bindings say so.
-#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
-mod world;
-
+use crate::world::{Plane, World, code};
 use polder_auth::UserInfo;
 use polder_model::{SmolStr, Status, Value, json};
 use polder_registry::write::PatchKind;
-use world::{Plane, World, code};
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 

@@ -1,12 +1,9 @@
 //! Who owns which fields, through every verb that writes.
-#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
-mod world;
-
+use crate::world::{World, code};
 use polder_machinery::apply::Force;
 use polder_model::{Value, json};
 use polder_registry::write::PatchKind;
-use world::{World, code};
 
 const WEB: &str = "apps/v1/deployments/default/web";
 

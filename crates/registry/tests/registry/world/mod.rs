@@ -1,6 +1,4 @@
 //! A registry on a memory store, and short ways to use its planes as their administrator.
-#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
-#![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod shaky;
 

@@ -1,8 +1,5 @@
 //! Custom objects that were stored before their CRD changed, read after it: defaults have come, members have gone. On a
 //! memory store, without HTTP.
-#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
-
-mod world;
 
 use std::sync::Arc;
 
@@ -14,7 +11,7 @@ use polder_registry::{Answered, Target};
 use polder_store::StoredObject;
 use polder_store::memory::MemoryEngine;
 
-use self::world::{Plane, World, pairs};
+use crate::world::{Plane, World, pairs};
 
 const CRDS: &str = "apiextensions.k8s.io/v1/customresourcedefinitions";
 const CRD: &str = "apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";

@@ -1,14 +1,12 @@
 //! What clients of custom resources are told and refused, with the texts of a real kube-apiserver 1.35. On a memory
 //! store, without HTTP.
 
-mod world;
-
 use polder_model::{Status, Value, json};
 use polder_registry::context::WriteOptions;
 use polder_registry::decode::{Document, Duplicates};
 use polder_registry::write::PatchKind;
 
-use self::world::{Plane, World, code, document, pairs};
+use crate::world::{Plane, World, code, document, pairs};
 
 const CRDS: &str = "apiextensions.k8s.io/v1/customresourcedefinitions";
 const WIDGETS: &str = "example.com/v1/widgets/default";

@@ -1,11 +1,9 @@
 //! Where kinds differ from each other and from custom resources in what they keep, note and refuse.
 
-mod world;
-
 use polder_model::{Value, json};
 use polder_registry::write::PatchKind;
 
-use self::world::{World, code};
+use crate::world::{World, code};
 
 const REQUEST: &str =
     "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlJQgotLS0tLUVORCBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0K";

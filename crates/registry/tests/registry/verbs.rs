@@ -1,7 +1,5 @@
 //! Every verb through the registry on a memory store: what clients see, without HTTP.
 
-mod world;
-
 use std::sync::Arc;
 
 use polder_auth::UserInfo;
@@ -13,7 +11,7 @@ use polder_registry::client::LocalClient;
 use polder_registry::watch::{ObjectChange, WatchItem, WatchOptions};
 use polder_registry::write::PatchKind;
 
-use self::world::{Plane, World, code, pairs};
+use crate::world::{Plane, World, code, pairs};
 
 fn config(name: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"a": "1"}})
@@ -637,7 +635,7 @@ async fn budgets_note_who_was_evicted() {
 
     let target = plane.target("v1/pods/default/p/eviction").await;
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}});
-    world.registry.evict(&plane.context(), &target, eviction, &world::pairs(&[])).await.unwrap();
+    world.registry.evict(&plane.context(), &target, eviction, &crate::world::pairs(&[])).await.unwrap();
     let spent = plane.get("policy/v1/poddisruptionbudgets/default/b").await.unwrap();
     assert_eq!(spent.i64_at(&["status", "disruptionsAllowed"]), Some(0));
     assert!(spent.str_at(&["status", "disruptedPods", "p"]).is_some(), "{spent}");

@@ -1,7 +1,4 @@
 //! CRDs and what becomes of their objects: names, guards, deletion, restarts. On a memory store, without HTTP.
-#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
-
-mod world;
 
 use polder_model::{Status, Value, json};
 use polder_registry::context::WriteOptions;
@@ -10,8 +7,8 @@ use polder_store::memory::MemoryEngine;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use self::world::shaky::ShakyEngine;
-use self::world::{Plane, World, code, document};
+use crate::world::shaky::ShakyEngine;
+use crate::world::{Plane, World, code, document};
 
 const CRDS: &str = "apiextensions.k8s.io/v1/customresourcedefinitions";
 

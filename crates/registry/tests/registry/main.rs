@@ -1,0 +1,16 @@
+//! The registry on a memory store, a module for each of its promises.
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod admission;
+mod conversion;
+mod custom;
+mod custom_rules;
+mod listing;
+mod old_forms;
+mod ownership;
+mod policies;
+mod roles;
+mod strategies;
+mod verbs;
+mod webhooks;
+mod world;
