@@ -1,45 +1,86 @@
-//! What a plane at full load does to another: a quiet plane's latency, alone and beside noise.
+//! What a plane under flood does to others: twenty planes work a little, alone and while one plane gets all that 64 clients
+//! can send, of one kind of heavy request after the other.
 //!
-//! The noise comes from a thread of its own that comes after all others, so that it delays the quiet client as little as the
-//! machine allows. On two cores they still share them with the server, so the ratios say at most how bad it is.
+//! Flood and light work stand for other machines: they have threads of their own, the flood's come after all others and
+//! the light work's before. On two cores they still share them with the server, so the ratios say at most how bad it is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use http::StatusCode;
+use http_body_util::BodyExt as _;
+use tokio::task::JoinSet;
 
+use super::rules::Ruled;
 use super::{Bench, configmap, plane_create};
 use crate::connection::{Call, Connection};
 use crate::kubeconfig::Kubeconfig;
 use crate::load::Measured;
+use crate::subject::Subject;
 
-const NOISY: &str = "/clusters/noisy/api/v1/namespaces/default/configmaps";
-const QUIET: &str = "/clusters/quiet/api/v1/namespaces/default/configmaps";
-/// A quiet tenant's client does one thing in so long.
-const PACE: Duration = Duration::from_millis(10);
-const CASE: &str = "neighbor/latency";
+const CASE: &str = "neighbor/flood";
+const FLOODED: &str = "/clusters/flooded";
+const CONFIGMAPS: &str = "/clusters/flooded/api/v1/namespaces/default/configmaps";
+/// Who floods: somebody with all rights in that plane and no others.
+const FLOODER: &str = "flooder";
+const CLIENTS: usize = 64;
+const LIGHT_PLANES: usize = 20;
+/// A light plane's client asks for something once in so long.
+const PACE: Duration = Duration::from_millis(50);
+/// The flood is at its full strength.
+const RISE: Duration = Duration::from_secs(1);
 /// What others may suffer.
 const GOAL: f64 = 1.5;
+/// Nice values of the threads that stand for other machines.
+const FIRST: i32 = -10;
+const LAST: i32 = 19;
 
-/// What a noisy tenant does all the time.
+/// What the flooder asks for all the time.
 #[derive(Clone, Copy)]
-struct Noise {
-    name: &'static str,
-    clients: usize,
-    call: fn(client: usize, round: usize) -> Call,
+enum Flood {
+    Lists,
+    Creates,
+    WatchOpens,
+    Rules,
 }
 
-const NOISES: [Noise; 2] = [
-    Noise {
-        name: "writes",
-        clients: 64,
-        call: |client, round| {
-            Call::put(format!("{NOISY}/c-{client}"), configmap(&format!("c-{client}"), client, round))
-        },
-    },
-    Noise { name: "lists", clients: 16, call: |_, _| Call::get(NOISY) },
-];
+impl Flood {
+    const ALL: [Flood; 4] = [Flood::Lists, Flood::Creates, Flood::WatchOpens, Flood::Rules];
+
+    fn name(self) -> &'static str {
+        match self {
+            Flood::Lists => "lists of 5,000",
+            Flood::Creates => "creates",
+            Flood::WatchOpens => "watch opens with 5,000 events",
+            Flood::Rules => "writes under 10 CEL rules",
+        }
+    }
+
+    fn call(self, kind: &Ruled, client: usize, round: usize) -> Call {
+        let call = match self {
+            Flood::Lists => Call::get(CONFIGMAPS),
+            Flood::Creates => Call::post(
+                CONFIGMAPS.replace("default", "other"),
+                configmap(&format!("c-{client}-{round}"), 0, 0),
+            ),
+            Flood::WatchOpens => {
+                Call::get(format!("{CONFIGMAPS}?watch=true&resourceVersion=0&timeoutSeconds=30"))
+            }
+            Flood::Rules => {
+                let name = format!("c-{client}");
+                let collection = format!("{FLOODED}/apis/{}/v1/namespaces/default/ruleds", kind.group);
+                match round {
+                    0 => Call::post(collection, kind.object(&name, 0)),
+                    _ => Call::put(format!("{collection}/{name}"), kind.object(&name, round)),
+                }
+            }
+        };
+        call.by_user(FLOODER.into())
+    }
+}
 
 pub(crate) async fn run(bench: &mut Bench) -> anyhow::Result<()> {
     if !bench.wants(CASE) {
@@ -48,81 +89,216 @@ pub(crate) async fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let server = bench.server("neighbor")?;
     let kubeconfig = server.kubeconfig()?;
     let mut connection = Connection::open(&kubeconfig).await?;
-    plane_create(&mut connection, "noisy", "").await?;
-    plane_create(&mut connection, "quiet", "").await?;
-    for index in 0..bench.scale(5_000, 500) {
-        connection.send(Call::post(NOISY, configmap(&format!("c-{index}"), index, 0))).await?;
+    plane_create(&mut connection, "flooded", "").await?;
+    connection
+        .send(Call::post(format!("{FLOODED}/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"), BINDING))
+        .await?;
+    let process = server.process.clone();
+    let subject =
+        Subject { name: "polder", kubeconfig: &kubeconfig, process: &process, prefix: FLOODED.into() };
+    subject.namespace("other").await?;
+    let kind = Arc::new(Ruled::new("flood"));
+    kind.define(&[subject], "default").await?;
+    let objects = bench.scale(5_000, 500);
+    for index in 0..objects {
+        connection.send(Call::post(CONFIGMAPS, configmap(&format!("c-{index}"), index, 0))).await?;
     }
-    connection.send(Call::post(QUIET, configmap("one", 0, 0))).await?;
+    for plane in 0..LIGHT_PLANES {
+        plane_create(&mut connection, &light(plane), "").await?;
+        connection.send(Call::post(light_path(plane), configmap("one", 0, 0))).await?;
+    }
 
-    let rounds = bench.scale(1_000, 100);
-    for write in [false, true] {
-        let verb = if write { "update" } else { "get" };
-        let alone = quiet(&mut connection, write, rounds).await?;
-        bench.report.figure(format!("quiet plane's {verb}, alone, p99"), milliseconds(alone.p99), "ms", None);
-        for noise in NOISES {
-            let stop = Arc::new(AtomicBool::new(false));
-            let noisy = make_noise(noise, server.kubeconfig()?, stop.clone());
-            let beside = quiet(&mut connection, write, rounds).await;
-            stop.store(true, Ordering::Relaxed);
-            let made = noisy.join().map_err(|_| anyhow::anyhow!("the noise ended in a panic"))?;
-            anyhow::ensure!(made.context("noise")? > 0, "there was no noise");
-            let beside = beside?;
-            let name = format!("quiet plane's {verb}, beside a plane full of {}", noise.name);
-            bench.report.figure(format!("{name}, p99"), milliseconds(beside.p99), "ms", None);
-            let ratio = beside.p99.as_secs_f64() / alone.p99.as_secs_f64();
-            bench.report.figure(format!("{name}, p99 over alone"), ratio, "times", Some(GOAL));
-        }
+    let rounds = bench.scale(200, 20);
+    let alone = light_work(server.kubeconfig()?, rounds)?;
+    report(bench, "alone", &alone, None);
+    for flood in Flood::ALL {
+        let stop = Arc::new(AtomicBool::new(false));
+        let flooding = begin(flood, kind.clone(), server.kubeconfig()?, stop.clone());
+        tokio::time::sleep(RISE).await;
+        let cpu = server.process.cpu()?;
+        let begun = Instant::now();
+        let beside = light_work(server.kubeconfig()?, rounds);
+        let used = (server.process.cpu()? - cpu).as_secs_f64() / begun.elapsed().as_secs_f64();
+        stop.store(true, Ordering::Relaxed);
+        let flooded = joined(flooding)?;
+        anyhow::ensure!(flooded.answered > 0, "there was no flood");
+        let name = format!("beside {}", flood.name());
+        report(bench, &name, &beside?, Some(&alone));
+        bench.report.figure(
+            format!("{name}: answered a second"),
+            flooded.answered_per_second(),
+            "requests",
+            None,
+        );
+        bench.report.figure(format!("{name}: turned away"), flooded.refused_part(), "of all", None);
+        bench.report.figure(format!("{name}: the server uses"), used, "cores", None);
     }
     server.stop()
 }
 
-/// A tenant that does a little now and then.
-async fn quiet(connection: &mut Connection, write: bool, rounds: usize) -> anyhow::Result<Measured> {
-    let mut took = Vec::with_capacity(rounds);
-    for round in 0..rounds {
-        tokio::time::sleep(PACE).await;
-        let path = format!("{QUIET}/one");
-        let call = if write { Call::put(path, configmap("one", 0, round)) } else { Call::get(path) };
-        let sent = Instant::now();
-        connection.send(call).await?;
-        took.push(sent.elapsed());
-    }
-    Ok(Measured::new(1, took, Duration::ZERO, Duration::ZERO, 0))
+/// Reads and writes of all light planes.
+struct Light {
+    get: Measured,
+    update: Measured,
 }
 
-/// Starts a tenant that does all it can until told to stop; the thread ends with the number of calls it made.
-fn make_noise(
-    noise: Noise,
+fn report(bench: &mut Bench, name: &str, light: &Light, alone: Option<&Light>) {
+    let rows = [
+        ("get", &light.get, alone.map(|alone| &alone.get)),
+        ("update", &light.update, alone.map(|alone| &alone.update)),
+    ];
+    for (verb, own, alone) in rows {
+        let name = format!("20 light planes, {name}: {verb}");
+        let milliseconds = |duration: Duration| duration.as_secs_f64() * 1000.0;
+        bench.report.figure(format!("{name} p50"), milliseconds(own.p50), "ms", None);
+        bench.report.figure(format!("{name} p99"), milliseconds(own.p99), "ms", None);
+        if let Some(alone) = alone {
+            let ratio = own.p99.as_secs_f64() / alone.p99.as_secs_f64();
+            bench.report.figure(format!("{name} p99 over alone"), ratio, "times", Some(GOAL));
+        }
+    }
+}
+
+fn light(plane: usize) -> String {
+    format!("light-{plane}")
+}
+
+fn light_path(plane: usize) -> String {
+    format!("/clusters/{}/api/v1/namespaces/default/configmaps", light(plane))
+}
+
+/// Planes whose clients do a little now and then. One request that fails is one too many.
+fn light_work(kubeconfig: Kubeconfig, rounds: usize) -> anyhow::Result<Light> {
+    let work = on_own_thread(FIRST, async move || {
+        let mut clients = JoinSet::new();
+        for plane in 0..LIGHT_PLANES {
+            let mut connection = Connection::open(&kubeconfig).await?;
+            clients.spawn(async move {
+                tokio::time::sleep(PACE * u32::try_from(plane)? / u32::try_from(LIGHT_PLANES)?).await;
+                let (path, mut took) = (format!("{}/one", light_path(plane)), [Vec::new(), Vec::new()]);
+                for round in 0..2 * rounds {
+                    tokio::time::sleep(PACE).await;
+                    let call = match round % 2 {
+                        0 => Call::get(&path),
+                        _ => Call::put(&path, configmap("one", 0, round)),
+                    };
+                    let sent = Instant::now();
+                    connection.send(call).await?;
+                    took[round % 2].push(sent.elapsed());
+                }
+                anyhow::Ok(took)
+            });
+        }
+        let (mut get, mut update) = (Vec::new(), Vec::new());
+        while let Some(client) = clients.join_next().await {
+            let [own_get, own_update] = client??;
+            get.extend(own_get);
+            update.extend(own_update);
+        }
+        let measured = |took| Measured::new(LIGHT_PLANES, took, Duration::ZERO, Duration::ZERO, 0);
+        Ok(Light { get: measured(get), update: measured(update) })
+    });
+    joined(work)
+}
+
+/// What came of a flood.
+#[derive(Default)]
+struct Flooded {
+    answered: usize,
+    refused: usize,
+    took: Duration,
+}
+
+impl Flooded {
+    #[expect(clippy::cast_precision_loss, reason = "measurements have three digits")]
+    fn answered_per_second(&self) -> f64 {
+        self.answered as f64 / self.took.as_secs_f64()
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "measurements have three digits")]
+    fn refused_part(&self) -> f64 {
+        self.refused as f64 / (self.answered + self.refused) as f64
+    }
+}
+
+/// Starts a flood that goes on until told to stop.
+fn begin(
+    flood: Flood,
+    kind: Arc<Ruled>,
     kubeconfig: Kubeconfig,
     stop: Arc<AtomicBool>,
-) -> std::thread::JoinHandle<anyhow::Result<usize>> {
-    std::thread::spawn(move || {
-        // A flood comes from other machines, so it gets no core that the quiet client or the server want.
-        rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let mut clients = tokio::task::JoinSet::new();
-            for client in 0..noise.clients {
-                let (mut connection, stop) = (Connection::open(&kubeconfig).await?, stop.clone());
-                clients.spawn(async move {
-                    let mut made = 0;
-                    while !stop.load(Ordering::Relaxed) {
-                        connection.send((noise.call)(client, made)).await?;
-                        made += 1;
+) -> JoinHandle<anyhow::Result<Flooded>> {
+    on_own_thread(LAST, async move || {
+        let (mut clients, begun) = (JoinSet::new(), Instant::now());
+        for client in 0..CLIENTS {
+            let (mut connection, stop, kind) =
+                (Connection::open(&kubeconfig).await?, stop.clone(), kind.clone());
+            clients.spawn(async move {
+                let (mut flooded, mut round) = (Flooded::default(), 0);
+                while !stop.load(Ordering::Relaxed) {
+                    if ask(&mut connection, flood, flood.call(&kind, client, round)).await? {
+                        flooded.answered += 1;
+                        round += 1;
+                    } else {
+                        flooded.refused += 1;
                     }
-                    anyhow::Ok(made)
-                });
-            }
-            let mut made = 0;
-            while let Some(client) = clients.join_next().await {
-                made += client??;
-            }
-            Ok(made)
-        })
+                }
+                anyhow::Ok(flooded)
+            });
+        }
+        let mut all = Flooded::default();
+        while let Some(client) = clients.join_next().await {
+            let own = client??;
+            all.answered += own.answered;
+            all.refused += own.refused;
+        }
+        Ok(Flooded { took: begun.elapsed(), ..all })
     })
 }
 
-fn milliseconds(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1000.0
+/// Whether the server answers; it may also turn a flood away.
+async fn ask(connection: &mut Connection, flood: Flood, call: Call) -> anyhow::Result<bool> {
+    let answer = connection.start(call).await?;
+    let status = answer.status();
+    let mut body = answer.into_body();
+    if !status.is_success() {
+        let text = body.collect().await?.to_bytes();
+        anyhow::ensure!(
+            status == StatusCode::TOO_MANY_REQUESTS,
+            "{status}: {}",
+            String::from_utf8_lossy(&text)
+        );
+        return Ok(false);
+    }
+    while let Some(frame) = body.frame().await {
+        frame?;
+        if matches!(flood, Flood::WatchOpens) {
+            // It is open; the next one, please.
+            break;
+        }
+    }
+    Ok(true)
 }
+
+/// Runs work that stands for another machine.
+fn on_own_thread<T: Send + 'static>(
+    nice: i32,
+    work: impl AsyncFnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> JoinHandle<anyhow::Result<T>> {
+    std::thread::spawn(move || {
+        // Who may not come first comes with the others.
+        if rustix::process::setpriority_process(Some(rustix::thread::gettid()), nice).is_err() && nice > 0 {
+            anyhow::bail!("cannot make a thread come last");
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(work())
+    })
+}
+
+fn joined<T>(thread: JoinHandle<anyhow::Result<T>>) -> anyhow::Result<T> {
+    thread.join().map_err(|_| anyhow::anyhow!("a thread ended in a panic"))?.context("a client")
+}
+
+const BINDING: &str = r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"flooder"},
+    "roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},
+    "subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"flooder"}]}"#;

@@ -77,6 +77,8 @@ impl From<PlaneLimits> for Limits {
             watches: limits.watches,
             requests_in_flight: limits.requests_in_flight,
             requests_per_second: limits.requests_per_second,
+            // Each is as important as the other until its Plane says otherwise.
+            weight: 0,
         }
     }
 }

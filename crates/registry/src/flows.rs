@@ -1,10 +1,12 @@
 //! Which flow schema and priority level a request belongs to, by what the plane's objects of those kinds say.
 //!
-//! Requests are only classified: clients read in the headers of their answers what they belong to. How planes share the
-//! server is decided elsewhere and by nobody's objects.
+//! Clients read in the headers of their answers what they belong to, and within its plane it decides who goes first while
+//! there is much to do. How planes share the server is decided elsewhere and by nobody's objects.
 //!
 //! The schemas of a plane are read when somebody first asks something of it, compiled, shared by content with the other
 //! planes that have the same, and kept until one of them is written. To classify costs some comparisons.
+
+mod levels;
 
 use std::sync::Arc;
 
@@ -34,13 +36,24 @@ const READ_BYTES_MAX: usize = 256 << 10;
 /// are not heeded.
 const NAMES_MAX: usize = 4096;
 
-const SHARES_DEFAULT: i64 = 30;
+pub use self::levels::{Extent, Level, WhenFull};
 
-/// What a request belongs to: UIDs, as headers show them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a request belongs to.
+#[derive(Debug)]
 pub struct Flow {
+    /// UID, as headers show it.
     pub schema: Bytes,
-    pub level: Bytes,
+    /// Its place among the levels.
+    level: usize,
+    pub kept_apart: KeptApart,
+}
+
+/// Which requests of a schema are different flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptApart {
+    None,
+    ByUser,
+    ByNamespace,
 }
 
 /// A request, as far as schemas are about it.
@@ -67,8 +80,7 @@ pub enum FlowTarget<'a> {
 #[derive(Debug, Default)]
 pub struct Flows {
     schemas: Vec<Schema>,
-    /// Priority levels and their shares of what the plane may have under way.
-    levels: Vec<(SmolStr, u64)>,
+    levels: Vec<Level>,
     bytes: usize,
 }
 
@@ -208,31 +220,35 @@ impl Registry {
 }
 
 impl Flows {
-    /// A schema whose level is not there says nothing.
-    fn compile(schemas: &[(SmolStr, Value)], levels: &[(SmolStr, Value)]) -> Flows {
+    /// What objects of both kinds say, by name. A schema whose level is not there says nothing.
+    pub fn compile(schemas: &[(SmolStr, Value)], levels: &[(SmolStr, Value)]) -> Flows {
         let uid = |value: &Value| {
             Bytes::copy_from_slice(value.str_at(&["metadata", "uid"]).unwrap_or_default().as_bytes())
         };
         let mut found: Vec<(i64, &SmolStr, Schema, Tally)> = Vec::new();
         for (name, schema) in schemas {
             let wanted = schema.str_at(&["spec", "priorityLevelConfiguration", "name"]);
-            let Some((_, level)) = levels.iter().find(|(own, _)| Some(own.as_str()) == wanted) else {
+            let Some(level) = levels.iter().position(|(own, _)| Some(own.as_str()) == wanted) else {
                 continue;
             };
             let precedence = schema.i64_at(&["spec", "matchingPrecedence"]).unwrap_or(i64::MAX);
             let mut tally = Tally::default();
             let rules = schema.array_at(&["spec", "rules"]).iter().map(|rule| Rule::read(rule, &mut tally));
             let rules = rules.collect();
-            let flow = Flow { schema: uid(schema), level: uid(level) };
+            let kept_apart = match schema.str_at(&["spec", "distinguisherMethod", "type"]) {
+                Some("ByUser") => KeptApart::ByUser,
+                Some("ByNamespace") => KeptApart::ByNamespace,
+                _ => KeptApart::None,
+            };
+            let flow = Flow { schema: uid(schema), level, kept_apart };
             found.push((precedence, name, Schema { flow, rules }, tally));
         }
         found.sort_by_key(|(precedence, name, ..)| (*precedence, *name));
         let mut flows = Flows {
-            levels: levels.iter().map(|(name, level)| (name.clone(), shares(level))).collect(),
+            levels: levels.iter().map(|(name, level)| Level::read(name, level)).collect(),
             ..Flows::default()
         };
-        let level_bytes = |(name, _): &(SmolStr, u64)| 64 + name.len();
-        flows.bytes = size_of::<Flows>() + flows.levels.iter().map(level_bytes).sum::<usize>();
+        flows.bytes = size_of::<Flows>() + flows.levels.iter().map(Level::bytes).sum::<usize>();
         let mut names_sum = 0;
         for (_, _, schema, tally) in found {
             names_sum += tally.names;
@@ -245,31 +261,22 @@ impl Flows {
         flows
     }
 
-    /// What a request belongs to; nothing where no schema is about it.
-    pub fn classify(&self, request: &FlowRequest<'_>) -> Option<&Flow> {
-        let schema = self.schemas.iter().find(|schema| schema.rules.iter().any(|rule| rule.fits(request)))?;
-        Some(&schema.flow)
+    /// The place of the schema that a request belongs to; nothing where none is about it.
+    pub fn classify(&self, request: &FlowRequest<'_>) -> Option<usize> {
+        self.schemas.iter().position(|schema| schema.rules.iter().any(|rule| rule.fits(request)))
     }
-}
 
-impl Flows {
-    /// How many of so many requests under way each priority level stands for by its shares. Nobody enforces it.
-    pub fn seats(&self, requests: u64) -> impl Iterator<Item = (&str, u64)> {
-        let sum = self.levels.iter().fold(0_u64, |sum, (_, shares)| sum.saturating_add(*shares)).max(1);
-        self.levels
-            .iter()
-            .map(move |(name, shares)| (name.as_str(), requests.saturating_mul(*shares).div_ceil(sum)))
+    /// What a schema says, and the level it names.
+    pub fn flow(&self, schema: usize) -> Option<(&Flow, &Level)> {
+        let flow = &self.schemas.get(schema)?.flow;
+        Some((flow, self.levels.get(flow.level)?))
     }
-}
 
-/// The shares of a priority level: those of its type, or what levels have by default.
-fn shares(level: &Value) -> u64 {
-    let own = |kind: &str| level.i64_at(&["spec", kind, "nominalConcurrencyShares"]);
-    let shares = match level.str_at(&["spec", "type"]) {
-        Some("Exempt") => own("exempt").unwrap_or(0),
-        _ => own("limited").unwrap_or(SHARES_DEFAULT),
-    };
-    u64::try_from(shares).unwrap_or(0)
+    /// Which part each level has of so many seats.
+    pub fn extents(&self, seats: u64) -> impl Iterator<Item = (&Level, Extent)> {
+        let sum = self.levels.iter().fold(0_u64, |sum, level| sum.saturating_add(level.shares()));
+        self.levels.iter().map(move |level| (level, level.extent(seats, sum)))
+    }
 }
 
 impl Rule {
@@ -445,7 +452,7 @@ mod tests {
             _ => panic!("{path}"),
         };
         let found = flows.classify(&FlowRequest { user: &user, verb, target });
-        let found = found.map(|flow| (&*flow.schema, &*flow.level));
+        let found = found.and_then(|at| flows.flow(at)).map(|(flow, level)| (&*flow.schema, &*level.uid));
         assert_eq!(found, Some((expected.0.as_bytes(), expected.1.as_bytes())), "{path}");
     }
 
@@ -504,9 +511,10 @@ mod tests {
 
     #[test]
     fn levels_stand_for_their_share() {
-        let seats: Vec<(String, u64)> =
-            default_flows(&[]).seats(245).map(|(name, seats)| (name.to_owned(), seats)).collect();
-        let of = |name: &str| seats.iter().find(|(own, _)| own == name).map(|(_, seats)| *seats);
+        let flows = default_flows(&[]);
+        let of = |name: &str| {
+            flows.extents(245).find(|(level, _)| level.name == name).map(|(_, extent)| extent.nominal)
+        };
         assert_eq!((of("exempt"), of("workload-low"), of("catch-all")), (Some(0), Some(100), Some(5)));
     }
 

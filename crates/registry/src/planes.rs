@@ -212,6 +212,7 @@ fn limits(registry: &Registry, object: &Value) -> Limits {
         watches: own("watches", default.watches),
         requests_in_flight: own("requestsInFlight", default.requests_in_flight),
         requests_per_second: own("requestsPerSecond", default.requests_per_second),
+        weight: own("weight", default.weight),
     }
 }
 

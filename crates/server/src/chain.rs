@@ -26,7 +26,7 @@ use crate::audit::{Arrival, Trace};
 use crate::body::Held;
 use crate::duration::parse_duration;
 use crate::finish::Finish;
-use crate::flow;
+use crate::flow::{self, Classified};
 use crate::handler::{Call, api_verb, failure_style, is_long_running, verb};
 use crate::impersonate::{impersonated, is_impersonation};
 use crate::limits::Pass;
@@ -105,7 +105,7 @@ pub(crate) async fn serve(
         // What everybody may see is not the plane's to give, so nothing of a plane's share is spent on it.
         let pass = if is_counted { Some(entered(&state, &plane, &route)?) } else { None };
         if pass.is_some() {
-            peer.lane.set(plane.id);
+            peer.lane.set(plane.id, plane.limits.weight);
         }
         held.clone_from(&pass);
         let user = impersonated(&state.registry, plane.id, user, request.headers()).await?;
@@ -113,9 +113,12 @@ pub(crate) async fn serve(
             trace.acts_as(&user);
         }
         // Of what has no end, only watches belong to a flow.
-        let flow = match end.is_some() || label == "WATCH" {
-            true => flow::classified(&state.registry, &plane, &user, (request.method(), label, &route)).await,
-            false => None,
+        let flow = if end.is_some() || label == "WATCH" {
+            let (plane, user, method) = (&plane, &user, request.method());
+            let asked = flow::Asked { plane, user, method, verb: label, route: &route, query: &query };
+            Classified::new(&state.registry, &asked).await
+        } else {
+            None
         };
         let prefix = prefix(request.uri().path(), &route);
         let mut context = RequestContext::new(plane, user);
@@ -144,6 +147,10 @@ pub(crate) async fn serve(
         };
         let (deadline, is_write) = (call.deadline, call.is_write());
         let outcome = async {
+            if let (Some(flow), Some(pass)) = (&flow, &call.pass) {
+                let seats = state.gates.seats(&context.plane, &state.registry.options.default_limits);
+                flow.seated(pass, &context.user.name, seats, (started, deadline)).await?;
+            }
             if let Some(extension) = call.extension().await? {
                 // The other server's work is its own: whoever hangs up ends the call.
                 Box::pin(call.forward(extension)).await
@@ -176,8 +183,8 @@ pub(crate) async fn serve(
         }
         let mut answer = outcome.unwrap_or_else(|status| failed(&status, style, trace.as_ref()));
         warn(&context, &mut answer);
-        if let Some(flow) = flow {
-            flow::tell(flow, answer.headers_mut());
+        if let Some(flow) = &flow {
+            flow.tell(answer.headers_mut());
         }
         Ok(answer)
     };

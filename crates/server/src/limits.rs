@@ -3,10 +3,14 @@
 //!
 //! Counters exist only while a plane is in use: an idle plane costs nothing here. A place is given back when the
 //! last byte of the answer has left, not when the answer has been made: a slow client's answer still costs memory.
-//! How much of that there may be is the business of [`crate::budget`].
+//! How much of that there may be is the business of [`crate::budget`], and who of a plane goes first that of
+//! [`crate::fairness`].
+//!
+//! All planes together have a limit too. When it is reached, whoever has its share by its weight is turned away, and whoever
+//! has less is not: so the limit may be passed by as many as there are planes, and no plane is locked out by others.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,28 +21,60 @@ use polder_model::{PlaneId, Status};
 use polder_store::{Limits, Plane};
 
 use crate::budget::{Account, Asking, Budget, Room, SMALL_BYTES_MAX, TooMuch};
+use crate::fairness::{Cost, Guest, Hall, Seat};
 
 /// How long a request that has not been answered yet waits for room.
 const ROOM_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What all planes may have at a time: as many as fit into so much memory, at what one takes when it does next to nothing.
+const REQUEST_BYTES: usize = 32 * 1024;
+const WATCH_BYTES: usize = 4 * 1024;
+/// The weight of a plane that says none.
+pub(crate) const WEIGHT_DEFAULT: u64 = 100;
+/// For each request that may be under way so many may be there: the others wait for a seat.
+const PRESENT_PER_SEAT: u64 = 2;
 
 /// Gates of all planes that are in use.
 pub(crate) struct Gates {
     planes: Mutex<HashMap<PlaneId, Arc<Gate>>>,
     budget: Arc<Budget>,
+    all: Arc<All>,
+}
+
+/// What all planes have together, and may have.
+struct All {
+    requests: AtomicU64,
+    watches: AtomicU64,
+    requests_max: u64,
+    watches_max: u64,
 }
 
 struct Gate {
     counts: Mutex<Counts>,
+    hall: Arc<Hall>,
+    all: Arc<All>,
     /// Of bodies that are in memory for a client.
     account: Arc<Account>,
 }
 
 struct Counts {
+    /// What one plane may have of what all may have, the last time somebody looked: requests, watches.
+    shares: [u64; 2],
     requests: u64,
     watches: u64,
     /// Requests that may still be made at once, refilled over time.
     tokens: f64,
     filled: Instant,
+}
+
+/// What a plane has at a time.
+#[derive(Debug, Default)]
+pub(crate) struct PlaneLoad {
+    pub(crate) requests: u64,
+    pub(crate) watches: u64,
+    pub(crate) seats: u64,
+    /// Requests that wait for a seat.
+    pub(crate) waiting: u64,
 }
 
 /// A place taken; given back when the last clone is dropped.
@@ -48,6 +84,15 @@ pub(crate) struct Pass(Arc<Place>);
 struct Place {
     gate: Arc<Gate>,
     is_watch: AtomicBool,
+    sitting: Mutex<Option<Sitting>>,
+    /// Bytes it has sent.
+    sent: AtomicU64,
+}
+
+struct Sitting {
+    _seat: Seat,
+    /// What it was expected to send.
+    cost: Option<Cost>,
 }
 
 /// Bytes on their way to a client, with what they take up.
@@ -67,7 +112,13 @@ pub(crate) enum Weight {
 
 impl Gates {
     pub(crate) fn new(bytes_max: usize) -> Gates {
-        Gates { planes: Mutex::default(), budget: Arc::new(Budget::new(bytes_max)) }
+        let all = All {
+            requests: AtomicU64::new(0),
+            watches: AtomicU64::new(0),
+            requests_max: (bytes_max / REQUEST_BYTES) as u64,
+            watches_max: (bytes_max / WATCH_BYTES) as u64,
+        };
+        Gates { planes: Mutex::default(), budget: Arc::new(Budget::new(bytes_max)), all: Arc::new(all) }
     }
 
     /// Takes a place for a request, or says which limit is in the way.
@@ -87,45 +138,68 @@ impl Gates {
         #[expect(clippy::cast_precision_loss, reason = "rates are small")]
         let rate_f = rate as f64;
         let new = || {
-            let counts = Counts { requests: 0, watches: 0, tokens: rate_f, filled: now };
-            Arc::new(Gate { counts: Mutex::new(counts), account: self.budget.account(plane.id) })
+            let counts = Counts { shares: [0; 2], requests: 0, watches: 0, tokens: rate_f, filled: now };
+            Arc::new(Gate {
+                counts: Mutex::new(counts),
+                hall: Arc::default(),
+                all: self.all.clone(),
+                account: self.budget.account(plane.id),
+            })
         };
         // Cloned under the lock, so that a gate somebody is about to use is not swept away.
-        let gate = self.planes.lock().entry(plane.id).or_insert_with(new).clone();
+        let (gate, planes_len) = {
+            let mut planes = self.planes.lock();
+            let gate = planes.entry(plane.id).or_insert_with(new).clone();
+            (gate, planes.len() as u64)
+        };
         let mut counts = gate.counts.lock();
+        let weight = own_or(plane.limits.weight, WEIGHT_DEFAULT);
+        counts.shares = self.all.shares(weight, planes_len);
         let elapsed = now.saturating_duration_since(counts.filled).as_secs_f64();
         counts.tokens = (counts.tokens + elapsed * rate_f).min(rate_f);
         counts.filled = now;
         if rate > 0 && counts.tokens < 1.0 {
             return Err(refusal(plane, "requests per second", rate));
         }
-        if in_flight > 0 && counts.requests >= in_flight {
-            return Err(refusal(plane, "requests in flight", in_flight));
+        let present_max = in_flight.saturating_mul(PRESENT_PER_SEAT);
+        if in_flight > 0 && counts.requests >= present_max {
+            return Err(refusal(plane, "requests in flight and waiting", present_max));
+        }
+        let all = self.all.requests.load(Ordering::Relaxed);
+        if all >= self.all.requests_max && counts.requests >= counts.shares[0] {
+            return Err(overloaded());
         }
         if needs_room && gate.account.is_full() {
             return Err(too_many_bytes(plane, &gate.account));
         }
         counts.tokens -= 1.0;
         counts.requests += 1;
+        self.all.requests.fetch_add(1, Ordering::Relaxed);
         drop(counts);
-        Ok(Pass(Arc::new(Place { gate, is_watch: AtomicBool::new(false) })))
+        Ok(Pass(Arc::new(Place::new(gate))))
     }
 
     pub(crate) fn watches(&self) -> u64 {
-        self.planes.lock().values().map(|gate| gate.counts.lock().watches).sum()
+        self.all.watches.load(Ordering::Relaxed)
     }
 
     pub(crate) fn requests(&self) -> u64 {
-        self.planes.lock().values().map(|gate| gate.counts.lock().requests).sum()
+        self.all.requests.load(Ordering::Relaxed)
     }
 
-    /// Requests in flight and open watches of one plane.
-    pub(crate) fn of_plane(&self, plane: PlaneId) -> (u64, u64) {
+    /// What one plane has now.
+    pub(crate) fn of_plane(&self, plane: PlaneId) -> PlaneLoad {
         let gate = self.planes.lock().get(&plane).cloned();
-        gate.map_or((0, 0), |gate| {
+        gate.map_or_else(PlaneLoad::default, |gate| {
+            let (seats, waiting) = gate.hall.state();
             let counts = gate.counts.lock();
-            (counts.requests, counts.watches)
+            PlaneLoad { requests: counts.requests, watches: counts.watches, seats, waiting }
         })
+    }
+
+    /// How many requests of a plane may be under way; none is as many as one likes.
+    pub(crate) fn seats(&self, plane: &Plane, default: &Limits) -> u64 {
+        own_or(plane.limits.requests_in_flight, default.requests_in_flight)
     }
 
     /// Bytes of bodies in memory, of all planes.
@@ -151,11 +225,30 @@ impl Pass {
         if watches > 0 && counts.watches >= watches {
             return Err(refusal(plane, "open watches", watches));
         }
+        let all = &self.0.gate.all;
+        if all.watches.load(Ordering::Relaxed) >= all.watches_max && counts.watches >= counts.shares[1] {
+            return Err(overloaded());
+        }
         if !self.0.is_watch.swap(true, Ordering::Relaxed) {
             counts.requests -= 1;
             counts.watches += 1;
+            all.requests.fetch_sub(1, Ordering::Relaxed);
+            all.watches.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Takes seats for a request, when it is its turn.
+    pub(crate) async fn sit(&self, guest: &Guest<'_>) -> Result<(), Status> {
+        let seat = self.0.gate.hall.enter(guest).await?;
+        *self.0.sitting.lock() = Some(Sitting { _seat: seat, cost: guest.cost });
+        Ok(())
+    }
+
+    /// The rest of it takes next to nothing.
+    pub(crate) fn stand_up(&self) {
+        let sitting = self.0.sitting.lock().take();
+        self.0.learn(sitting.as_ref());
     }
 
     /// Bytes on their way to the client: until they have left, or been dropped, they and the place are taken.
@@ -169,6 +262,7 @@ impl Pass {
         if bytes.is_empty() {
             return bytes;
         }
+        self.0.sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Bytes::from_owner(Carried { bytes, _pass: self.clone(), _room: room })
     }
 
@@ -238,14 +332,39 @@ impl Pass {
     }
 }
 
+impl Place {
+    fn new(gate: Arc<Gate>) -> Place {
+        Place { gate, is_watch: AtomicBool::new(false), sitting: Mutex::new(None), sent: AtomicU64::new(0) }
+    }
+
+    fn learn(&self, sitting: Option<&Sitting>) {
+        if let Some(cost) = sitting.and_then(|sitting| sitting.cost) {
+            self.gate.hall.learn(cost, self.sent.load(Ordering::Relaxed));
+        }
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut counts = self.gate.counts.lock();
+        let sitting = self.sitting.get_mut().take();
+        self.learn(sitting.as_ref());
+        drop(sitting);
+        let (mut counts, all) = (self.gate.counts.lock(), &self.gate.all);
         if *self.is_watch.get_mut() {
             counts.watches -= 1;
+            all.watches.fetch_sub(1, Ordering::Relaxed);
         } else {
             counts.requests -= 1;
+            all.requests.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+}
+
+impl All {
+    /// What a plane of this weight may have, of requests and watches, when so many planes are in use.
+    fn shares(&self, weight: u64, planes_len: u64) -> [u64; 2] {
+        let of = |max: u64| (max.saturating_mul(weight) / (planes_len.max(1) * WEIGHT_DEFAULT)).max(1);
+        [of(self.requests_max), of(self.watches_max)]
     }
 }
 
@@ -257,6 +376,10 @@ impl AsRef<[u8]> for Carried {
 
 fn own_or(own: u64, default: u64) -> u64 {
     if own > 0 { own } else { default }
+}
+
+fn overloaded() -> Status {
+    Status::too_many_requests("the server has as many requests as it can serve: please try again later", 1)
 }
 
 fn refusal(plane: &Plane, what: &str, limit: u64) -> Status {
@@ -301,6 +424,7 @@ mod tests {
     fn a_place_is_held_until_the_last_byte_has_left() {
         let (gates, plane) = (gates(), core());
         let limits = Limits { requests_in_flight: 1, ..Limits::default() };
+        let waits = gates.enter(&plane, &limits).unwrap();
         let pass = gates.enter(&plane, &limits).unwrap();
         let sent = pass.carry(Bytes::from_static(b"answer"), Weight::Counted);
         let part = sent.slice(2..3);
@@ -308,6 +432,7 @@ mod tests {
         assert_eq!(gates.enter(&plane, &limits).err().map(|status| status.code), Some(429));
         drop(part);
         assert!(gates.enter(&plane, &limits).is_ok());
+        drop(waits);
         assert_eq!(gates.requests(), 0);
     }
 
@@ -347,6 +472,36 @@ mod tests {
         let _all = gates.enter(&plane, &limits).unwrap().count(1 << 30);
         assert!(gates.enter(&plane, &limits).is_err());
         assert!(gates.enter_probe(&plane, &limits).is_ok());
+    }
+
+    /// When the server has all it can serve, whoever has its share is turned away, and nobody else is.
+    #[test]
+    fn planes_share_what_the_server_can_do() {
+        let engine = Box::new(MemoryEngine::default());
+        let store = Store::open(engine, StoreOptions::default(), "", |_, _| Vec::new()).unwrap();
+        let plane = |id: u64, weight: u64| {
+            let mut plane = (*store.plane("core").unwrap()).clone();
+            (plane.id, plane.limits.weight) = (PlaneId(id), weight);
+            plane
+        };
+        let gates = Gates::new(8 * REQUEST_BYTES);
+        let (greedy, light, heavy) = (plane(1, 0), plane(2, 0), plane(3, 400));
+        let enter = |plane: &Plane| gates.enter(plane, &Limits::default());
+        let mut held: Vec<Pass> = (0..8).map(|_| enter(&greedy).unwrap()).collect();
+        let refused = enter(&greedy).err().unwrap();
+        assert_eq!(
+            (refused.code, refused.details.map(|details| details.retry_after_seconds)),
+            (429, Some(1))
+        );
+        // Two planes: four each.
+        held.extend((0..4).map(|_| enter(&light).unwrap()));
+        assert!(enter(&light).is_err());
+        // Three planes, and one of them weighs four times as much: 8 / 3 * 4.
+        held.extend((0..10).map(|_| enter(&heavy).unwrap()));
+        assert!(enter(&heavy).is_err() && enter(&greedy).is_err() && enter(&light).is_err());
+        drop(held);
+        assert_eq!(gates.requests(), 0);
+        assert!(enter(&greedy).is_ok());
     }
 
     #[test]

@@ -150,10 +150,12 @@ impl Metrics {
 
 /// What a tenant may know: numbers of its own plane, and nothing that tells of others.
 pub(crate) fn of_plane(plane: &Plane, gates: &Gates) -> String {
-    let (requests, watches) = gates.of_plane(plane.id);
+    let load = gates.of_plane(plane.id);
     let rows = [
-        ("apiserver_current_inflight_requests", "Requests of this plane being answered", requests),
-        ("apiserver_longrunning_requests", "Open watches of this plane", watches),
+        ("apiserver_current_inflight_requests", "Requests of this plane being answered", load.requests),
+        ("apiserver_longrunning_requests", "Open watches of this plane", load.watches),
+        ("apiserver_flowcontrol_current_executing_seats", "Seats of this plane that are taken", load.seats),
+        ("apiserver_flowcontrol_current_inqueue_requests", "Requests that wait for seats", load.waiting),
         ("polder_plane_objects", "Objects in this plane", plane.usage.objects()),
         ("polder_plane_stored_bytes", "What this plane's objects take up", plane.usage.bytes()),
     ];
@@ -165,9 +167,10 @@ pub(crate) fn of_plane(plane: &Plane, gates: &Gates) -> String {
 /// What the priority levels of a plane stand for, of the requests it may have under way.
 pub(crate) fn of_levels(flows: &Flows, requests_max: u64) -> String {
     const NAME: &str = "apiserver_flowcontrol_nominal_limit_seats";
-    let help = "Share of each priority level in the requests of this plane; not enforced";
+    let help = "Share of each priority level in the requests of this plane";
     let mut text = format!("# HELP {NAME} {help}\n# TYPE {NAME} gauge\n");
-    for (level, seats) in flows.seats(requests_max) {
+    for (level, extent) in flows.extents(requests_max) {
+        let (level, seats) = (&level.name, extent.nominal);
         text.push_str(&format!("{NAME}{{priority_level=\"{level}\"}} {seats}\n"));
     }
     text

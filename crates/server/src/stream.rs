@@ -51,6 +51,8 @@ struct Stream {
     /// Kept for the same reason.
     stopping: Pin<Box<WaitForCancellationFutureOwned>>,
     first: bool,
+    /// Whether it still has a seat.
+    sits: bool,
     over: bool,
     memory: Memory,
     /// A line that did not go with those before it.
@@ -92,6 +94,7 @@ pub(crate) fn answer(
         end,
         next_bookmark,
         first: true,
+        sits: true,
         over: false,
         memory,
         kept: None,
@@ -109,8 +112,6 @@ pub(crate) fn answer(
 
 impl Stream {
     async fn run(mut self, pieces: Pieces) -> Result<(), BrokenOff> {
-        // The first piece carries nothing: it makes the headers go out before the first event.
-        pieces.send(Bytes::new()).await;
         let mut count = 0u32;
         while let Some(piece) = self.piece().await {
             pieces.send(piece).await;
@@ -147,6 +148,10 @@ impl Stream {
         if self.watch.is_told_state() {
             // Whoever waits for news holds nothing.
             self.memory.room = None;
+            if let Some(pass) = self.memory.pass.as_ref().filter(|_| self.sits) {
+                pass.stand_up();
+                self.sits = false;
+            }
         }
         let first = match kept {
             Some(kept) => kept,

@@ -12,7 +12,6 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use polder_client::slice::thread_time;
 use polder_model::PlaneId;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
@@ -71,9 +70,8 @@ impl<F: Future<Output = ()> + Send + 'static> Future for Moving<F> {
         let own = &mut *self;
         let Some(shared) = &mut own.shared else { return Poll::Ready(()) };
         let Some(busy) = &own.threads.busy else { return Pin::new(shared).poll(context) };
-        let begun = thread_time();
         let polled = Pin::new(&mut *shared).poll(context);
-        let spent = thread_time().saturating_sub(begun);
+        let spent = shared.take_spent();
         let plane = shared.plane();
         // Who has not said yet which plane they want is nobody's flood.
         let is_busy =
@@ -125,6 +123,7 @@ impl Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use polder_client::slice::thread_time;
 
     #[test]
     fn who_uses_much_is_known_until_it_is_forgiven() {
@@ -167,7 +166,7 @@ mod tests {
         let (light, busy) = (runtime("light"), runtime("busy"));
         let threads = Arc::new(Threads::new(2, Some(busy.handle().clone())));
         let (tasks, lane) = (TaskTracker::new(), Arc::new(Lane::default()));
-        lane.set(PlaneId(7));
+        lane.set(PlaneId(7), 0);
         let (say, mut said) = tokio::sync::mpsc::channel(64);
         let connection = async move {
             for round in 0..4_u64 {

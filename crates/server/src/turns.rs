@@ -1,31 +1,41 @@
 //! Whose turn it is: while there is more to do than cores to do it on, planes take turns.
 //!
 //! A connection is a future; each poll of it is a turn. As long as few turns run, one begins at once.
-//! Beyond that futures wait in a queue of their plane, and the planes are served one after the other, so that a tenant
-//! with a thousand busy connections delays another's request by a turn or two, not by a thousand. A turn must be short:
-//! see the bounds in [`crate::gather`] and [`crate::drive`].
+//! Beyond that futures wait in a queue of their plane, and the plane is served next that has computed least in relation to
+//! its weight ([`crate::line`]), so that a tenant with a thousand busy connections delays another's request by a turn or two,
+//! not by a thousand. A turn must be short: see the bounds in [`crate::gather`] and [`crate::drive`].
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use polder_model::{Lanes, PlaneId};
+use polder_client::slice::thread_time;
+use polder_model::PlaneId;
 use slab::Slab;
 
-/// Which plane a future works for; a connection's changes with its requests.
+use crate::limits::WEIGHT_DEFAULT;
+use crate::line::Line;
+
+/// Which plane a future works for, and how much that one weighs; a connection's changes with its requests.
 #[derive(Debug)]
-pub(crate) struct Lane(AtomicU64);
+pub(crate) struct Lane {
+    plane: AtomicU64,
+    weight: AtomicU64,
+}
 
 impl Lane {
     fn plane(&self) -> PlaneId {
-        PlaneId(self.0.load(Ordering::Relaxed))
+        PlaneId(self.plane.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set(&self, plane: PlaneId) {
-        self.0.store(plane.0, Ordering::Relaxed);
+    /// A weight of nothing is the usual one.
+    pub(crate) fn set(&self, plane: PlaneId, weight: u64) {
+        self.plane.store(plane.0, Ordering::Relaxed);
+        self.weight.store(if weight == 0 { WEIGHT_DEFAULT } else { weight }, Ordering::Relaxed);
     }
 }
 
@@ -34,7 +44,7 @@ pub(crate) const NEWCOMERS: PlaneId = PlaneId(u64::MAX);
 
 impl Default for Lane {
     fn default() -> Lane {
-        Lane(AtomicU64::new(NEWCOMERS.0))
+        Lane { plane: AtomicU64::new(NEWCOMERS.0), weight: AtomicU64::new(WEIGHT_DEFAULT) }
     }
 }
 
@@ -48,7 +58,7 @@ struct Queues {
     free: usize,
     waiting: Slab<Waiting>,
     /// Who waits, by the place in `waiting`.
-    lanes: Lanes<usize>,
+    line: Line<usize>,
 }
 
 #[derive(Debug)]
@@ -62,17 +72,21 @@ enum Waiting {
 
 impl Turns {
     pub(crate) fn new(at_once: usize) -> Turns {
-        Turns(Mutex::new(Queues { free: at_once.max(1), waiting: Slab::new(), lanes: Lanes::unlimited() }))
+        Turns(Mutex::new(Queues { free: at_once.max(1), waiting: Slab::new(), line: Line::default() }))
     }
 
     /// A future each of whose polls is a turn.
     pub(crate) fn share<F: Future>(self: &Arc<Self>, lane: Arc<Lane>, future: F) -> Shared<F> {
-        Shared { future: Box::pin(future), place: Place { turns: self.clone(), lane, waiting: None } }
+        let place = Place { turns: self.clone(), lane, waiting: None };
+        Shared { future: Box::pin(future), place, spent: Duration::ZERO }
     }
 
-    /// Ends a turn: the next in line is called.
-    fn end(&self) {
-        let waker = self.0.lock().pass_on();
+    /// Ends a turn that took so much: the next in line is called.
+    fn end(&self, lane: &Lane, spent: Duration) {
+        let mut queues = self.0.lock();
+        queues.line.spend(lane.plane(), lane.weight.load(Ordering::Relaxed), spent);
+        let waker = queues.pass_on();
+        drop(queues);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -81,7 +95,7 @@ impl Turns {
 
 impl Queues {
     fn pass_on(&mut self) -> Option<Waker> {
-        while let Some((_, slot)) = self.lanes.pop() {
+        while let Some((_, slot)) = self.line.pop() {
             match std::mem::replace(&mut self.waiting[slot], Waiting::Called) {
                 Waiting::For(waker) => return Some(waker),
                 Waiting::Left | Waiting::Called => drop(self.waiting.remove(slot)),
@@ -122,7 +136,7 @@ impl Place {
             return true;
         }
         let slot = queues.waiting.insert(Waiting::For(waker.clone()));
-        queues.lanes.push(self.lane.plane(), slot);
+        queues.line.push(self.lane.plane(), slot);
         self.waiting = Some(slot);
         false
     }
@@ -150,9 +164,16 @@ impl Drop for Place {
 pub(crate) struct Shared<F> {
     future: Pin<Box<F>>,
     place: Place,
+    /// What its last turn took of the thread's time.
+    spent: Duration,
 }
 
 impl<F> Shared<F> {
+    /// What was computed since it was last asked.
+    pub(crate) fn take_spent(&mut self) -> Duration {
+        std::mem::take(&mut self.spent)
+    }
+
     pub(crate) fn plane(&self) -> PlaneId {
         self.place.lane.plane()
     }
@@ -160,7 +181,8 @@ impl<F> Shared<F> {
     /// The same future among others.
     pub(crate) fn moved(self, turns: &Arc<Turns>) -> Shared<F> {
         let lane = self.place.lane.clone();
-        Shared { future: self.future, place: Place { turns: turns.clone(), lane, waiting: None } }
+        let place = Place { turns: turns.clone(), lane, waiting: None };
+        Shared { future: self.future, place, spent: Duration::ZERO }
     }
 }
 
@@ -173,16 +195,22 @@ impl<F: Future> Future for Shared<F> {
             return Poll::Pending;
         }
         // Given back even if the poll panics.
-        let _turn = Running(&shared.place.turns);
+        let _turn = Running { place: &shared.place, began: thread_time(), spent: &mut shared.spent };
         shared.future.as_mut().poll(context)
     }
 }
 
-struct Running<'a>(&'a Turns);
+struct Running<'a> {
+    place: &'a Place,
+    began: Duration,
+    spent: &'a mut Duration,
+}
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.0.end();
+        let spent = thread_time().saturating_sub(self.began);
+        *self.spent += spent;
+        self.place.turns.end(&self.place.lane, spent);
     }
 }
 
@@ -203,7 +231,7 @@ mod tests {
             Poll::<()>::Pending
         });
         let lane = Arc::new(Lane::default());
-        lane.set(PlaneId(plane));
+        lane.set(PlaneId(plane), 0);
         Box::pin(turns.share(lane, future))
     }
 
@@ -235,7 +263,7 @@ mod tests {
         futures.push(noting(&turns, 2, &log));
         rounds(&mut futures, 1);
         assert_eq!(*log.lock(), [0u64; 0]);
-        turns.end();
+        turns.end(&Lane::default(), Duration::ZERO);
         rounds(&mut futures, 2);
         let log = log.lock();
         let quiet = log.iter().position(|plane| *plane == 2).unwrap();
@@ -251,13 +279,13 @@ mod tests {
         rounds(&mut futures, 1);
         // The first is called and leaves without going; the second left before.
         drop(futures.remove(1));
-        turns.end();
+        turns.end(&Lane::default(), Duration::ZERO);
         drop(futures.remove(0));
         rounds(&mut futures, 1);
         assert_eq!(*log.lock(), [2]);
         drop(futures);
         let queues = turns.0.lock();
-        assert_eq!((queues.free, queues.waiting.len(), queues.lanes.is_idle()), (1, 0, true));
+        assert_eq!((queues.free, queues.waiting.len(), queues.line.is_empty()), (1, 0, true));
     }
 
     #[test]

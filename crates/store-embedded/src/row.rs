@@ -79,15 +79,19 @@ pub(crate) fn encode_plane(row: &PlaneRow) -> Vec<u8> {
         ] {
             put_number(number, out);
         }
-        if let Some(revision) = row.last_change {
+        let weight = row.limits.weight;
+        if let Some(revision) = row.last_change.or((weight > 0).then_some(row.floor)) {
             put_number(revision.0, out);
+        }
+        if weight > 0 {
+            put_number(weight, out);
         }
     })
 }
 
 pub(crate) fn decode_plane(id: u64, row: &[u8]) -> Result<PlaneRow, EngineError> {
     Table::Planes.open(id, row, |input| {
-        Some(PlaneRow {
+        let mut row = PlaneRow {
             id: PlaneId(id),
             name: input.text()?,
             space: SpaceId(input.number()?),
@@ -100,15 +104,21 @@ pub(crate) fn decode_plane(id: u64, row: &[u8]) -> Result<PlaneRow, EngineError>
                 watches: input.number()?,
                 requests_in_flight: input.number()?,
                 requests_per_second: input.number()?,
+                weight: 0,
             },
             objects: input.number()?,
             bytes: input.number()?,
-            // Format 1 did not write it.
-            last_change: match input.end() {
-                Some(()) => None,
-                None => Some(Revision(input.number()?)),
-            },
-        })
+            last_change: None,
+        };
+        // Format 1 did not write it.
+        if input.end().is_none() {
+            row.last_change = Some(Revision(input.number()?));
+        }
+        // Most planes have none of their own.
+        if input.end().is_none() {
+            row.limits.weight = input.number()?;
+        }
+        Some(row)
     })
 }
 
@@ -194,6 +204,8 @@ mod tests {
         };
         let changed = PlaneRow { last_change: Some(Revision(300)), ..plane.clone() };
         assert_eq!(decode_plane(7, &encode_plane(&changed)).unwrap(), changed);
+        let weighty = PlaneRow { limits: Limits { weight: 300, ..changed.limits }, ..changed };
+        assert_eq!(decode_plane(7, &encode_plane(&weighty)).unwrap(), weighty);
         let bytes = encode_plane(&plane);
         assert_eq!(decode_plane(7, &bytes).unwrap(), plane);
         assert!(decode_plane(8, &bytes).is_err());

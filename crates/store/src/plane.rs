@@ -120,6 +120,8 @@ pub struct Limits {
     pub watches: u64,
     pub requests_in_flight: u64,
     pub requests_per_second: u64,
+    /// What it gets of what planes must share, in relation to others.
+    pub weight: u64,
 }
 
 #[cfg(test)]

@@ -88,6 +88,15 @@ fn messages(bytes: &[u8]) -> usize {
     count
 }
 
+/// A table without the last cell of its rows, which tells how old they are.
+fn ageless(table: &[u8]) -> Value {
+    let mut table: Value = serde_json::from_slice(table).unwrap();
+    for row in table["rows"].as_array_mut().unwrap() {
+        row["cells"].as_array_mut().unwrap().pop();
+    }
+    table
+}
+
 #[test]
 fn long_lists() {
     let polder = Polder::start();
@@ -104,12 +113,12 @@ fn long_lists() {
     for accept in ["application/json", "application/yaml", TABLE, METADATA, PROTOBUF, PROTOBUF_METADATA] {
         for query in ["", "?limit=650", "?labelSelector=!none", "?labelSelector=!none&limit=650"] {
             let reply = list(&acme, accept, query, false);
-            // Tables tell ages, and lists a version, which may change between two answers: one of a few pairs is equal.
-            let mut same = unzipped(&list(&acme, accept, query, true)) == reply.body;
-            for _ in 0..3 {
+            // Lists tell a version, which may change between two answers: one of a few pairs is equal.
+            let same = (0..4).any(|_| {
                 let plain = list(&acme, accept, query, false);
-                same |= unzipped(&list(&acme, accept, query, true)) == plain.body;
-            }
+                let zipped = unzipped(&list(&acme, accept, query, true));
+                if accept == TABLE { ageless(&zipped) == ageless(&plain.body) } else { zipped == plain.body }
+            });
             assert!(same, "{accept} {query}: zipped and plain differ");
             let count = if query.contains("limit") { 650 } else { names(&plain_list).len() };
             if accept.starts_with(PROTOBUF) {

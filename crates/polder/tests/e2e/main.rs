@@ -13,6 +13,7 @@ mod custom;
 mod discovery;
 mod errors;
 mod extension_controllers;
+mod fairness;
 mod forms;
 mod hostile;
 mod isolation;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use polder_test_support::http2::{DATA, HEADERS, Http2};
 use polder_test_support::{Value, json};
 
 use crate::process::{MAPS, Polder};
@@ -165,4 +166,31 @@ fn one_order_for_all() {
     assert!(seen[0].is_sorted_by(|left, right| left < right), "{:?}", seen[0]);
     assert!(seen.iter().all(|one| *one == seen[0]));
     assert!(watches[0].silent(Duration::from_millis(300)));
+}
+
+/// The head of the answer comes at once, and nothing empty follows it: clients leave a connection on which they see that too
+/// often.
+#[test]
+fn a_watch_is_open_before_there_is_news() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    let from = version(&acme.get(MAPS).json());
+    let path = format!("/clusters/acme{MAPS}?watch=true&resourceVersion={from}");
+    let mut connection = Http2::open(&acme, 1 << 20).unwrap();
+    let stream = connection.get("127.0.0.1", &path, &[]).unwrap();
+    let mut next = |kind: u8| loop {
+        let frame = connection.frame().unwrap();
+        if frame.stream == stream {
+            assert_eq!(frame.kind, kind);
+            return frame;
+        }
+    };
+    next(HEADERS);
+    acme.post(MAPS, &map("a", "x")).expect(201);
+    assert!(!next(DATA).payload.is_empty());
+
+    let mut connection = acme.connect().unwrap();
+    let head =
+        acme.head("GET", &format!("{MAPS}?watch=true&resourceVersion={from}&timeoutSeconds=1"), &[], b"");
+    assert_eq!(connection.start(&head, b"").unwrap().code, 200);
 }

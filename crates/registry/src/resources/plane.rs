@@ -16,8 +16,10 @@ use crate::behavior::{Behavior, NameRule};
 const LAYER_PREFIX: &str = "layer/";
 
 /// What a plane may use; a missing limit is the server's default.
-const LIMITS: [&str; 6] =
-    ["objects", "storedBytes", "objectBytes", "watches", "requestsInFlight", "requestsPerSecond"];
+const LIMITS: [&str; 7] =
+    ["objects", "storedBytes", "objectBytes", "watches", "requestsInFlight", "requestsPerSecond", "weight"];
+/// No plane is more important than this: a hundred times the usual.
+const WEIGHT_MAX: i64 = 10_000;
 
 pub(crate) const PLANE: Behavior = Behavior {
     group: own_kinds::GROUP,
@@ -90,6 +92,10 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
             errors.push(FieldError::invalid(limits_path.member(key), number, why));
         }
     }
+    if let Some(weight) = spec.i64_at(&["limits", "weight"]).filter(|weight| *weight > WEIGHT_MAX) {
+        let why = format!("must be less than or equal to {WEIGHT_MAX}");
+        errors.push(FieldError::invalid(limits_path.member("weight"), weight, why));
+    }
     plane_authentication::validate(spec, old.and_then(|old| old.get("spec")), &path, errors);
     match old {
         Some(old) => {
@@ -135,8 +141,9 @@ pub(super) fn schema() -> Value {
                     "storedBytes": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many bytes its objects may take."},
                     "objectBytes": {"type": "integer", "format": "int64", "minimum": 0, "description": "How large one object may be."},
                     "watches": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many watches may be open."},
-                    "requestsInFlight": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many requests may run at once."},
-                    "requestsPerSecond": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many requests may start in a second."}
+                    "requestsInFlight": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many requests may run at once. More wait, by the plane's flow schemas and priority levels."},
+                    "requestsPerSecond": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many requests may start in a second."},
+                    "weight": {"type": "integer", "format": "int64", "minimum": 0, "maximum": 10000, "description": "How much it gets, in relation to other planes, of what there is too little of: 100 if it is missing or zero."}
                 }},
                 "authentication": AUTHENTICATION
             }},
