@@ -16,6 +16,7 @@ pub mod large;
 pub mod queue;
 pub mod resource;
 mod runner;
+mod seldom;
 pub mod slice;
 pub mod stage;
 
@@ -25,3 +26,4 @@ pub use controller::{Change, Controller, Interest, Next, Snapshot, Stored, Wake,
 pub use in_plane::InPlane;
 pub use resource::ResourceFacts;
 pub use runner::Runner;
+pub use seldom::Seldom;

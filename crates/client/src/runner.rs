@@ -28,6 +28,7 @@ use crate::controller::{Change, Controller, Interest, Next, Snapshot};
 use crate::in_plane::InPlane;
 use crate::large::within_turn;
 use crate::queue::{FairQueue, Outcome, Pace, work_on};
+use crate::seldom::Seldom;
 use crate::stage::Places;
 
 const PACE: Pace = Pace { at_once: 64, long: Duration::from_secs(1) };
@@ -45,6 +46,8 @@ const SAVE_EVERY: Duration = Duration::from_secs(5);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Work is given up after this time, and tried again.
 const LONGEST: Duration = Duration::from_secs(300);
+/// No more often than this it is said of a plane that something in it cannot be reconciled.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 /// Objects shown at once when a plane is looked at anew.
 const LOOK_PAGE_LEN: usize = 500;
 
@@ -75,6 +78,7 @@ pub struct Runner {
     deleted: AtomicBool,
     /// Copies that were looked at since the start.
     looked: Mutex<HashSet<PlaneId>>,
+    complaints: Seldom,
 }
 
 impl Runner {
@@ -105,6 +109,7 @@ impl Runner {
             news,
             deleted,
             looked: Mutex::default(),
+            complaints: Seldom::new(COMPLAIN_EVERY),
         }
     }
 
@@ -266,8 +271,12 @@ impl Runner {
                 tracing::debug!(%plane, controller, %key, error = %status, "is tried again");
                 Outcome::Later
             }
-            Err(status) => {
+            Err(status) if self.complaints.is_due(plane) => {
                 tracing::warn!(%plane, controller, %key, error = %status, "cannot be reconciled yet");
+                Outcome::Later
+            }
+            Err(status) => {
+                tracing::debug!(%plane, controller, %key, error = %status, "cannot be reconciled yet");
                 Outcome::Later
             }
         }

@@ -273,6 +273,9 @@ pub fn path_segment_problem(text: &str) -> Option<&'static str> {
         ".." => Some("may not be '..'"),
         _ if text.contains('/') => Some("may not contain '/'"),
         _ if text.contains('%') => Some("may not contain '%'"),
+        // Upstream has nothing against these, but no path here leads to them: such an object could be made and not be read.
+        _ if text.contains('\\') => Some("may not contain '\\'"),
+        _ if text.contains(char::is_control) => Some("may not contain control characters"),
         _ => None,
     }
 }

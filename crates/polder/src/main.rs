@@ -7,6 +7,7 @@ mod config;
 mod encryption;
 mod extensions;
 mod kms;
+mod log;
 mod webhooks;
 
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
 //! Who asks, in which plane, and with which options.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use polder_auth::UserInfo;
@@ -15,6 +16,8 @@ pub struct RequestContext {
     /// Somebody notes what was decided about the request.
     pub audited: bool,
     pub(crate) reading: Reading,
+    /// Somebody has decided that the request may do something.
+    allowed: AtomicBool,
     /// What the client should know although the request worked; sent as `Warning` headers.
     warnings: Mutex<Vec<String>>,
     /// What the audit log should know.
@@ -61,6 +64,7 @@ impl RequestContext {
             user,
             audited: false,
             reading: Reading::Converted,
+            allowed: AtomicBool::new(false),
             warnings: Mutex::default(),
             annotations: Mutex::default(),
             pace: Mutex::default(),
@@ -107,6 +111,16 @@ impl RequestContext {
         if annotations.len() < WARNINGS_MAX {
             annotations.push((key, text));
         }
+    }
+
+    /// Notes that an authorizer let the request pass.
+    pub(crate) fn allow(&self) {
+        self.allowed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an authorizer has let the request pass. One that none was asked about must be given nothing.
+    pub fn is_allowed(&self) -> bool {
+        self.allowed.load(Ordering::Relaxed)
     }
 
     /// Notes who let the request pass, or that nobody did. What was decided first stays, unless somebody refuses later.

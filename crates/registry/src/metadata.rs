@@ -161,6 +161,9 @@ pub(crate) fn validate(object: &Value, old: Option<&Value>, target: &Target, err
     }
 }
 
+/// A name that is only a path segment has no length of its own upstream. Here it must fit into a path, however it is escaped.
+const SEGMENT_LEN_MAX: usize = 1024;
+
 /// Everything wrong with an object's name.
 fn name_problems(rule: NameRule, name: &str) -> impl Iterator<Item = &'static str> + use<> {
     // Each rule has at most two things to say.
@@ -171,7 +174,10 @@ fn name_problems(rule: NameRule, name: &str) -> impl Iterator<Item = &'static st
         NameRule::Subdomain => two(dns_subdomain_problems(name)),
         NameRule::Label => two(dns_label_problems(name)),
         NameRule::Dns1035Label => two(dns_1035_label_problems(name)),
-        NameRule::PathSegment => [path_segment_problem(name), None],
+        NameRule::PathSegment => {
+            let long = (name.len() > SEGMENT_LEN_MAX).then_some("must be no more than 1024 bytes");
+            [path_segment_problem(name), long]
+        }
     };
     problems.into_iter().flatten()
 }

@@ -223,7 +223,10 @@ impl Registry {
             context.decided(&decision);
         }
         match decision {
-            Decision::Allow { .. } => Ok(()),
+            Decision::Allow { .. } => {
+                context.allow();
+                Ok(())
+            }
             refused => {
                 let text = authz::refusal(&attributes, &refused);
                 Err(match attributes.target {

@@ -26,6 +26,7 @@ pub(crate) fn commit_failed(
 ) -> Status {
     match error {
         CommitError::Conflict { .. } => Status::modified(resource, name),
+        CommitError::NoName(_) => Status::bad_request(error.to_string()),
         CommitError::NoPlane => plane_not_found(plane.name.as_str()),
         CommitError::PlaneExists(own) => {
             Status::already_exists(&GroupResource::new("polder.dev", "planes"), own.as_str())

@@ -32,10 +32,24 @@ impl Default for Bounds {
             send_patience: Duration::from_secs(60),
             idle_check_every: Duration::from_secs(60),
             drain_patience: Duration::from_secs(30),
-            connections_max: 100_000,
+            connections_max: connections_max(files_max()),
             in_flight_bytes_max: in_flight_bytes_max(memory_bytes()),
         }
     }
+}
+
+/// Of the files the process may have open a quarter is for everything but clients: the store, logs, calls to others. Whoever
+/// opens connections without end takes none of those.
+fn connections_max(files: Option<usize>) -> usize {
+    const MOST: usize = 100_000;
+    files.map_or(MOST, |files| (files / 4 * 3).clamp(1, MOST))
+}
+
+/// How many files this process may have open, if there is a limit.
+fn files_max() -> Option<usize> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// An eighth of the memory there is, within reason.
@@ -89,6 +103,16 @@ mod tests {
         check(Some(256 << 20), 128);
         check(Some(1 << 40), 4096);
         check(None, 512);
+    }
+
+    #[test]
+    fn clients_leave_files_for_the_server() {
+        for (files, expected) in
+            [(None, 100_000), (Some(1 << 20), 100_000), (Some(1024), 768), (Some(256), 192), (Some(0), 1)]
+        {
+            assert_eq!(connections_max(files), expected, "{files:?}");
+        }
+        assert!(!cfg!(target_os = "linux") || files_max().is_some(), "the limit is found");
     }
 
     #[test]

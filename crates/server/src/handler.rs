@@ -16,7 +16,6 @@ use polder_registry::decode::{Document, Duplicates};
 use polder_registry::delete::{DeleteAnswer, DeleteOptions};
 use polder_registry::list::ListOptions;
 use polder_registry::listing::{Listing, Objects};
-use polder_registry::tokens::{ISSUER_PATH, KEYS_PATH};
 use polder_registry::watch::WatchOptions;
 use polder_registry::write::PatchKind;
 use polder_registry::{Answered, Query, RequestContext, Target};
@@ -30,7 +29,7 @@ use crate::limits::Pass;
 use crate::list_answer;
 use crate::negotiate::{self, Form, Media, Messages};
 use crate::present::Presenter;
-use crate::route::{Request, ResourcePath, Route};
+use crate::route::{PAGES, Page, Request, ResourcePath, Route};
 use crate::stream;
 use crate::table::IncludeObject;
 use crate::weight::{TEXT_WEIGHT, message_bytes, parsed_bytes};
@@ -161,43 +160,23 @@ impl Call {
     async fn other(self, path: &str) -> Result<Answer, Status> {
         self.authorize_path().await?;
         let registry = &self.state.registry;
-        if let Some(probe) = crate::health::answer(&self.state, path, &self.query) {
-            return Ok(probe);
-        }
-        match path {
-            "" => Ok(answer::value(StatusCode::OK, &paths(), self.json_style())),
-            "/version" => Ok(answer::value(StatusCode::OK, &crate::version(), self.json_style())),
-            ISSUER_PATH => {
+        let nothing = || Ok(answer::text(StatusCode::NOT_FOUND, "404 page not found\n"));
+        let Some((page, part)) = Page::find(path) else { return nothing() };
+        match page {
+            Page::Paths => Ok(answer::value(StatusCode::OK, &paths(), self.json_style())),
+            Page::Version => Ok(answer::value(StatusCode::OK, &crate::version(), self.json_style())),
+            Page::Health => crate::health::answer(&self.state, path, &self.query).map_or_else(nothing, Ok),
+            Page::Issuer => {
                 let configuration = registry.issuer_configuration(&self.context.plane);
                 Ok(for_verifiers(&configuration, "application/json"))
             }
-            KEYS_PATH => {
+            Page::IssuerKeys => {
                 let keys = registry.issuer_keys(&self.context.plane)?;
                 Ok(for_verifiers(&keys, "application/jwk-set+json"))
             }
-            // Numbers of the whole server: the provider's, not a tenant's.
-            "/metrics" if self.context.plane.id == PlaneId::CORE => {
-                let text = {
-                    let counts = self.state.audit.as_ref().map(|audit| audit.counts());
-                    self.state.metrics.scrape(registry, &self.state.gates, counts)
-                };
-                let mut answer = answer::text(StatusCode::OK, text);
-                let kind =
-                    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-                answer.headers_mut().insert(header::CONTENT_TYPE, kind);
-                Ok(answer)
-            }
-            "/metrics" => {
-                let plane = &self.context.plane;
-                let mut text = crate::metrics::of_plane(plane, &self.state.gates);
-                let limits = [&plane.limits, &registry.options.default_limits];
-                let requests_max = limits.map(|limits| limits.requests_in_flight);
-                let requests_max = requests_max.into_iter().find(|max| *max > 0).unwrap_or(REQUESTS_MAX);
-                text.push_str(&crate::metrics::of_levels(&*registry.flows(plane).await?, requests_max));
-                Ok(answer::text(StatusCode::OK, text))
-            }
-            "/metrics/slis" => Ok(answer::text(StatusCode::OK, crate::health::indicators(&self.state))),
-            "/openapi/v2" => {
+            Page::Metrics => self.metrics().await,
+            Page::Indicators => Ok(answer::text(StatusCode::OK, crate::health::indicators(&self.state))),
+            Page::OpenApiV2 => {
                 let catalog = registry.catalog(&self.context.plane).await?;
                 let remote = match &self.state.aggregator {
                     Some(aggregator) => Box::pin(aggregator.swagger(&self.context.plane)).await?,
@@ -205,7 +184,7 @@ impl Call {
                 };
                 Ok(openapi::v2(&catalog, remote, &self.headers))
             }
-            "/openapi/v3" => {
+            Page::OpenApiV3 if part.is_empty() => {
                 let catalog = registry.catalog(&self.context.plane).await?;
                 let remote = match &self.state.aggregator {
                     Some(aggregator) => Box::pin(aggregator.openapi(&self.context.plane)).await?,
@@ -213,24 +192,44 @@ impl Call {
                 };
                 self.document_answer(&openapi::v3_index(&catalog, &self.prefix, &remote), self.style()?)
             }
-            _ => {
-                if let Some(path) = path.strip_prefix("/openapi/v3/") {
-                    let catalog = registry.catalog(&self.context.plane).await?;
-                    let hash = self.query.get("hash");
-                    if let Some(found) = openapi::v3(&catalog, path, hash, &self.prefix, &self.headers) {
-                        return Ok(found);
-                    }
-                    if let ["apis", group, version] = *path.split('/').collect::<Vec<_>>()
-                        && self.state.aggregator.is_some()
-                        && let Some(elsewhere) =
-                            Box::pin(registry.extension(&self.context.plane, group, version)).await?
-                    {
-                        return Box::pin(self.hand_on(&elsewhere)).await;
-                    }
+            Page::OpenApiV3 => {
+                let catalog = registry.catalog(&self.context.plane).await?;
+                let hash = self.query.get("hash");
+                if let Some(found) = openapi::v3(&catalog, part, hash, &self.prefix, &self.headers) {
+                    return Ok(found);
                 }
-                Ok(answer::text(StatusCode::NOT_FOUND, "404 page not found\n"))
+                if let ["apis", group, version] = *part.split('/').collect::<Vec<_>>()
+                    && self.state.aggregator.is_some()
+                    && let Some(elsewhere) =
+                        Box::pin(registry.extension(&self.context.plane, group, version)).await?
+                {
+                    return Box::pin(self.hand_on(&elsewhere)).await;
+                }
+                nothing()
             }
         }
+    }
+
+    async fn metrics(self) -> Result<Answer, Status> {
+        let registry = &self.state.registry;
+        let plane = &self.context.plane;
+        if plane.id != PlaneId::CORE {
+            let mut text = crate::metrics::of_plane(plane, &self.state.gates);
+            let limits = [&plane.limits, &registry.options.default_limits];
+            let requests_max = limits.map(|limits| limits.requests_in_flight);
+            let requests_max = requests_max.into_iter().find(|max| *max > 0).unwrap_or(REQUESTS_MAX);
+            text.push_str(&crate::metrics::of_levels(&*registry.flows(plane).await?, requests_max));
+            return Ok(answer::text(StatusCode::OK, text));
+        }
+        // Numbers of the whole server: the provider's, not a tenant's.
+        let text = {
+            let counts = self.state.audit.as_ref().map(|audit| audit.counts());
+            self.state.metrics.scrape(registry, &self.state.gates, counts)
+        };
+        let mut answer = answer::text(StatusCode::OK, text);
+        let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+        answer.headers_mut().insert(header::CONTENT_TYPE, kind);
+        Ok(answer)
     }
 
     /// Whether this client may ask for a resource that is not served here.
@@ -706,21 +705,10 @@ fn for_verifiers(value: &Value, content_type: &'static str) -> Answer {
 
 /// What `/` answers.
 fn paths() -> Value {
-    let paths = [
-        ISSUER_PATH,
-        "/api",
-        "/apis",
-        "/healthz",
-        "/livez",
-        "/metrics",
-        "/metrics/slis",
-        "/openapi/v2",
-        "/openapi/v3",
-        KEYS_PATH,
-        "/readyz",
-        "/version",
-    ];
-    let paths: Vec<Value> = paths.iter().map(|path| Value::from(*path)).collect();
+    let pages = PAGES.iter().filter(|(_, page)| *page != Page::Paths).map(|(path, _)| *path);
+    let mut paths: Vec<&str> = pages.chain(["/api", "/apis"]).collect();
+    paths.sort_unstable();
+    let paths: Vec<Value> = paths.into_iter().map(Value::from).collect();
     json!({"paths": paths})
 }
 

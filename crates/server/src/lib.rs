@@ -51,6 +51,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use polder_client::Seldom;
 use polder_model::{SmolStr, Value, json};
 use polder_registry::Registry;
 use tokio_util::sync::CancellationToken;
@@ -63,6 +64,9 @@ pub use pki::{Pki, PkiError};
 
 /// The Kubernetes version whose API this is.
 pub const KUBERNETES_VERSION: &str = "v1.35.8";
+
+/// No more often than this it is said of a plane that a request to it failed.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 
 /// What every request needs.
 pub struct State {
@@ -79,6 +83,8 @@ pub struct State {
     strangers: Arc<AtomicUsize>,
     threads: Arc<threads::Threads>,
     metrics: metrics::Metrics,
+    /// About requests that failed.
+    complaints: Seldom,
     /// No longer ready: new requests go elsewhere, old ones finish.
     draining: AtomicBool,
     /// Watches end now.
@@ -108,6 +114,7 @@ impl State {
             strangers: Arc::default(),
             threads: Arc::new(threads::Threads::new(2 * cores(), None)),
             metrics: metrics::Metrics::new(),
+            complaints: Seldom::new(COMPLAIN_EVERY),
             draining: AtomicBool::new(false),
             stopping: CancellationToken::new(),
             aggregator: None,

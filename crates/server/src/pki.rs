@@ -214,8 +214,13 @@ impl Pki {
 pub fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
     let file_error = |source| PkiError::File { path: path.into(), source };
     let next = path.with_extension("new");
+    // What was left by a crash, or laid there by somebody else, is not written to: it may be open to others, or lead elsewhere.
+    match fs::remove_file(&next) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(file_error(error)),
+        _ => {}
+    }
     let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
+    options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(&next).map_err(file_error)?;

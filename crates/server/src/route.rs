@@ -5,6 +5,7 @@
 //! nothing, or to dots, selects nothing.
 
 use polder_model::{PlaneName, SmolStr};
+use polder_registry::tokens::{ISSUER_PATH, KEYS_PATH};
 
 /// How many bytes of path are looked at.
 const PATH_LEN_MAX: usize = 8 * 1024;
@@ -34,6 +35,56 @@ pub enum Request {
     },
     /// Anything else, by its path.
     Other(String),
+}
+
+/// What a plane serves beside its API groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// `/`: which paths there are.
+    Paths,
+    Version,
+    /// `/livez` and the like, and `/livez/<check>`.
+    Health,
+    Metrics,
+    /// `/metrics/slis`.
+    Indicators,
+    /// How tokens of the plane are verified, and with which keys.
+    Issuer,
+    IssuerKeys,
+    OpenApiV2,
+    /// The index, and behind it a document for each group version.
+    OpenApiV3,
+}
+
+/// All pages. Requests find theirs here and nowhere else, and so does the test that asks who may read which.
+pub const PAGES: &[(&str, Page)] = &[
+    ("/", Page::Paths),
+    (ISSUER_PATH, Page::Issuer),
+    ("/healthz", Page::Health),
+    ("/livez", Page::Health),
+    ("/metrics", Page::Metrics),
+    ("/metrics/slis", Page::Indicators),
+    ("/openapi/v2", Page::OpenApiV2),
+    ("/openapi/v3", Page::OpenApiV3),
+    (KEYS_PATH, Page::IssuerKeys),
+    ("/readyz", Page::Health),
+    ("/version", Page::Version),
+];
+
+impl Page {
+    /// The page at a path, and what follows it where a page has parts.
+    pub fn find(path: &str) -> Option<(Page, &str)> {
+        PAGES.iter().find_map(|(own, page)| match path.strip_prefix(own)? {
+            "" => Some((*page, "")),
+            part if page.has_parts() => Some((*page, part.strip_prefix('/')?)),
+            _ => None,
+        })
+    }
+
+    /// Whether something is served below it.
+    pub fn has_parts(self) -> bool {
+        matches!(self, Page::Health | Page::OpenApiV3)
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -264,6 +315,25 @@ mod tests {
         }
         check("/clusters/b/api", "a.localhost", None);
         check("/clusters", "a.localhost", None);
+    }
+
+    #[test]
+    fn pages() {
+        let rows = [
+            ("/", Some((Page::Paths, ""))),
+            ("/livez", Some((Page::Health, ""))),
+            ("/livez/poststarthook/x", Some((Page::Health, "poststarthook/x"))),
+            ("/livezz", None),
+            ("/metrics/slis", Some((Page::Indicators, ""))),
+            ("/metrics/other", None),
+            ("/openapi/v3/apis/apps/v1", Some((Page::OpenApiV3, "apis/apps/v1"))),
+            ("/openapi/v2/x", None),
+            ("/anything", None),
+            ("", None),
+        ];
+        for (path, expected) in rows {
+            assert_eq!(Page::find(path), expected, "{path}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use polder_test_support::http2::{DATA, GOAWAY, HEADERS, Http2, RST_STREAM};
+use polder_test_support::http2::{DATA, END_STREAM, GOAWAY, HEADERS, Http2, RST_STREAM};
 use polder_test_support::{Bounds, Client, TestServer, json};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -178,4 +178,15 @@ fn idle_connections_are_nothing_unfinished() {
     let asked = stalled.get("127.0.0.1", &format!("{}{MAPS}", acme.prefix), &[]).unwrap();
     assert!(comes(&mut stalled, HEADERS, asked));
     assert_eq!(server.stop().unwrap(), 1);
+}
+
+/// A head that does not come to its end is no request: a connection with nothing else is idle.
+#[test]
+fn half_heads_are_left() {
+    let server = TestServer::start_with(Bounds { idle_check_every: SHORT, ..patient() });
+    let mut attacker = Http2::open(&server.admin, 1 << 20).unwrap();
+    let usual = [(":method", "GET"), (":scheme", "https"), (":authority", "x"), (":path", "/version")];
+    attacker.begin(&usual, END_STREAM).unwrap();
+    let ended = std::iter::from_fn(|| attacker.frame().ok()).any(|frame| frame.kind == GOAWAY);
+    assert!(ended || attacker.frame().is_err());
 }

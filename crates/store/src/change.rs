@@ -127,6 +127,9 @@ pub enum CommitError {
         /// What is there instead.
         found: Option<Arc<StoredObject>>,
     },
+    /// No engine has a place for it. Known before anything else, so that nobody else's change fails with it.
+    #[error("{:?} cannot be the name of anything: it has a zero byte", .0.name)]
+    NoName(ObjectName),
     #[error("no such plane")]
     NoPlane,
     #[error("plane {0} exists already")]

@@ -47,6 +47,11 @@ impl ObjectName {
     pub fn cluster(name: impl Into<SmolStr>) -> ObjectName {
         ObjectName::new("", name)
     }
+
+    /// Whether something can have this name. Engines part namespace and name by a zero byte, so neither has one.
+    pub(crate) fn is_storable(&self) -> bool {
+        !self.namespace.contains('\0') && !self.name.contains('\0')
+    }
 }
 
 impl fmt::Display for ObjectName {

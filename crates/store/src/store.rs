@@ -148,6 +148,9 @@ impl Store {
         resource: ResourceId,
         name: &ObjectName,
     ) -> Result<Option<Arc<StoredObject>>, ReadError> {
+        if !name.is_storable() {
+            return Ok(None);
+        }
         let warm = match self.shared.cache.get(plane.id, resource, name) {
             Lookup::Found(object, last_change) => {
                 self.shared.visible(last_change).await;

@@ -99,15 +99,19 @@ impl Connection {
 
     /// Takes everything until the server ends the connection, in good order or not. An error if it does not.
     pub fn is_ended(&mut self) -> anyhow::Result<()> {
-        let mut buffer = [0; 4096];
+        self.rest().map(drop)
+    }
+
+    /// What comes until the server ends the connection, in good order or not. An error if it does not.
+    pub fn rest(&mut self) -> anyhow::Result<String> {
+        let (mut rest, mut buffer) = (Vec::new(), [0; 4096]);
         loop {
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Ok(()),
-                Ok(_) => {}
+                Ok(len) if len > 0 => rest.extend_from_slice(&buffer[..len]),
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                     return Err(error.into());
                 }
-                Err(_) => return Ok(()),
+                Ok(_) | Err(_) => return Ok(String::from_utf8_lossy(&rest).into_owned()),
             }
         }
     }

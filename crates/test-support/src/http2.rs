@@ -15,11 +15,13 @@ pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
 pub const RST_STREAM: u8 = 3;
 pub const SETTINGS: u8 = 4;
+pub const PING: u8 = 6;
 pub const GOAWAY: u8 = 7;
 pub const WINDOW_UPDATE: u8 = 8;
+pub const CONTINUATION: u8 = 9;
 
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub const END_STREAM: u8 = 1;
+pub const END_HEADERS: u8 = 4;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
 pub struct Http2 {
@@ -52,6 +54,12 @@ impl Http2 {
         Ok(connection)
     }
 
+    /// Waits less than usual for the next bytes, and for the server to take some.
+    pub fn set_patience(&self, patience: Duration) -> anyhow::Result<()> {
+        self.stream.sock.set_write_timeout(Some(patience))?;
+        Ok(self.stream.sock.set_read_timeout(Some(patience))?)
+    }
+
     pub fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> anyhow::Result<()> {
         let length = u32::try_from(payload.len())?.to_be_bytes();
         let mut frame = vec![length[1], length[2], length[3], kind, flags];
@@ -62,6 +70,11 @@ impl Http2 {
 
     /// Sends a request without a body; returns its stream.
     pub fn request(&mut self, headers: &[(&str, &str)]) -> anyhow::Result<u32> {
+        self.begin(headers, END_STREAM | END_HEADERS)
+    }
+
+    /// Sends the head of a request with these flags; returns its stream.
+    pub fn begin(&mut self, headers: &[(&str, &str)], flags: u8) -> anyhow::Result<u32> {
         let stream = self.next_stream;
         self.next_stream += 2;
         let mut block = Vec::new();
@@ -74,7 +87,7 @@ impl Http2 {
             }
         }
         ensure!(block.len() < 16 * 1024, "the headers do not fit in one frame");
-        self.send(HEADERS, END_STREAM | END_HEADERS, stream, &block)?;
+        self.send(HEADERS, flags, stream, &block)?;
         Ok(stream)
     }
 

@@ -7,10 +7,12 @@ use anyhow::Context as _;
 use polder_auth::authn::{Authenticators, Sources};
 use polder_auth::authz::Chain;
 use polder_client::Runner;
+use polder_client::extension::ExtensionProbe;
 use polder_model::SmolStr;
 use polder_registry::client::LocalClient;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
-use polder_server::{Bounds, Pki, Server, State};
+use polder_server::audit::{Audit, AuditOptions, TrailOptions};
+use polder_server::{Aggregator, Bounds, ExtensionClient, Pki, Server, State};
 use polder_store::memory::MemoryEngine;
 use polder_store::{Limits, Store, StoreOptions};
 use tokio::runtime::Handle;
@@ -23,6 +25,8 @@ use crate::json;
 pub struct TestServer {
     /// Somebody who may do everything, at the core plane.
     pub admin: Client,
+    /// What the server answers from.
+    pub registry: Arc<Registry>,
     /// Stop signal and thread.
     stop: CancellationToken,
     thread: Option<std::thread::JoinHandle<anyhow::Result<u64>>>,
@@ -39,15 +43,25 @@ impl TestServer {
     /// The same with less patience or memory than servers have.
     #[track_caller]
     pub fn start_with(bounds: Bounds) -> TestServer {
-        match TestServer::try_start(bounds) {
+        match TestServer::try_start(bounds, None) {
             Ok(server) => server,
             Err(error) => panic!("no test server: {error:#}"),
         }
     }
 
-    fn try_start(bounds: Bounds) -> anyhow::Result<TestServer> {
+    /// With everything a server may have: planes read their audit trail, and reach extension servers.
+    #[track_caller]
+    pub fn start_whole(extensions: Arc<dyn ExtensionClient>) -> TestServer {
+        match TestServer::try_start(Bounds::default(), Some(extensions)) {
+            Ok(server) => server,
+            Err(error) => panic!("no test server: {error:#}"),
+        }
+    }
+
+    fn try_start(bounds: Bounds, extensions: Option<Arc<dyn ExtensionClient>>) -> anyhow::Result<TestServer> {
         let directory = tempfile::tempdir()?;
         let pki_directory = directory.path().join("pki");
+        let trail_directory = directory.path().join("audit");
         let stop = CancellationToken::new();
         let (ready, started) = mpsc::sync_channel(1);
         let stopped = stop.clone();
@@ -59,7 +73,7 @@ impl TestServer {
                 let url = format!("https://{}", server.address());
                 let hosts = ["127.0.0.1", "localhost", "*.localhost"].map(String::from);
                 let pki = Pki::open(&pki_directory, &hosts)?;
-                ready.send(pki.admin_kubeconfig(&url)?)?;
+                let kubeconfig = pki.admin_kubeconfig(&url)?;
                 let site = bootstrap::Site {
                     ca: pki.ca().into(),
                     address: Some(server.address()),
@@ -74,14 +88,28 @@ impl TestServer {
                     clock: now,
                     authenticators,
                 };
-                let registry = Arc::new(Registry::new(store.clone(), Chain::default(), options));
+                let trail = extensions.as_ref().map(|_| {
+                    let trail = Some((trail_directory, TrailOptions::default()));
+                    Audit::open(AuditOptions { trail, ..AuditOptions::default() })
+                });
+                let audit = trail.transpose()?;
+                let mut registry = Registry::new(store.clone(), Chain::default(), options);
+                if let Some(ledger) = audit.as_ref().and_then(|audit| audit.ledger()) {
+                    registry = registry.with_audit_trail(ledger);
+                }
+                let registry = Arc::new(registry);
+                let aggregator = extensions
+                    .map(|client| Arc::new(Aggregator::new(registry.clone(), client, pki.front_proxy())));
+                ready.send((kubeconfig, registry.clone())).ok().context("nobody waits for the server")?;
                 registry.tasks.spawn(registry.clone().run_chores());
                 let client = Arc::new(LocalClient::new(registry.clone()));
                 let controllers = polder_controllers::Options {
                     root_ca: site.ca,
                     authority: Some(pki.plane_authority()),
                     front_proxy_ca: site.front_proxy_ca,
-                    extensions: None,
+                    extensions: aggregator
+                        .clone()
+                        .map(|aggregator| -> Arc<dyn ExtensionProbe> { aggregator }),
                 };
                 let runner = Arc::new(Runner::new(client, polder_controllers::all(&controllers)));
                 let controllers = registry.tasks.spawn(runner.run(
@@ -91,16 +119,23 @@ impl TestServer {
                 ));
                 let domains = vec![SmolStr::new_static("localhost")];
                 let delay = std::time::Duration::ZERO;
-                let state = State::new(registry, pki, domains, delay);
+                let mut state = State::new(registry, pki, domains, delay).with_audit(audit.clone());
+                if let Some(aggregator) = aggregator {
+                    state.registry.set_extension_caller(aggregator.clone());
+                    state = state.with_aggregator(aggregator);
+                }
                 let unfinished = server.run(Arc::new(state.with_bounds(bounds)), stopped).await?;
                 controllers.await?;
                 store.close();
+                if let Some(audit) = audit {
+                    audit.close();
+                }
                 Ok(unfinished)
             })
         });
-        let kubeconfig = started.recv().context("the server did not start")?;
+        let (kubeconfig, registry) = started.recv().context("the server did not start")?;
         let admin = Client::from_kubeconfig(&kubeconfig)?;
-        Ok(TestServer { admin, stop, thread: Some(thread), _directory: directory })
+        Ok(TestServer { admin, registry, stop, thread: Some(thread), _directory: directory })
     }
 
     /// Stops the server and waits for its end. Returns how many requests it did not finish.

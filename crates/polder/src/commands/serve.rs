@@ -25,6 +25,7 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::authentication::{Files, Issuers};
 use crate::config::Configuration;
 use crate::extensions::Extensions;
+use crate::log::OneLine;
 use crate::webhooks::Webhooks;
 
 /// How long the last audit events may take to leave.
@@ -54,11 +55,13 @@ impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let started = Instant::now();
         let filter = log_filter(&std::env::var("POLDER_LOG").unwrap_or_default())?;
+        let colors = std::io::stderr().is_terminal();
         tracing_subscriber::fmt()
             .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .with_ansi(std::io::stderr().is_terminal())
+            .with_writer(move || OneLine::new(std::io::stderr(), colors))
+            .with_ansi(colors)
             .init();
+        take_files();
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         // Under load, look for new requests often: a turn is short, and a quiet plane's request should not wait for many.
         let runtime = runtime.enable_all().event_interval(8).build()?;
@@ -298,6 +301,15 @@ fn hosts(configuration: &Configuration, url: &str, server: &Server) -> Vec<Strin
 
 fn now() -> i64 {
     jiff::Timestamp::now().as_second()
+}
+
+/// Lets the process have as many files open as it may give itself: each client takes one.
+fn take_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        tracing::debug!(%error, "no more files may be open than before");
+    }
 }
 
 /// Lets this thread come after the others of the process.

@@ -11,6 +11,7 @@ use polder_test_support::issuer::{TokenIssuer, token_webhook};
 use polder_test_support::{Client, Value, eventually, json};
 
 use crate::process::{MAPS, PLANES, Polder, refused, serve};
+use crate::real_clients::{kubeconfig, kubectl};
 use crate::tools;
 
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -569,6 +570,24 @@ fn a_real_provider() {
             (&json!("openid:ann"), &json!("openid:dev")),
             "{user}"
         );
+    }
+    // And kubectl with it, given or brought by a credential plugin.
+    if let Some(program) = tools::find("POLDER_TEST_KUBECTL_CURRENT", "kubectl 1.35") {
+        let credential = json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": token},
+        });
+        let credential = polder.file("credential.json", &credential.to_string());
+        let exec = json!({"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args": [credential], "interactiveMode": "Never",
+        }});
+        bind(&acme, "dev", "Group", "openid:dev");
+        for (name, user) in [("given", json!({"token": token})), ("brought", exec)] {
+            let file = kubeconfig(&polder, "acme", name, &user);
+            let (success, said) = kubectl(&program, &file, &["auth", "whoami"]);
+            assert!(success && said.contains("openid:ann"), "{said}");
+            let (success, said) = kubectl(&program, &file, &["get", "namespaces"]);
+            assert!(success && said.contains("kube-system"), "{said}");
+        }
     }
     drop(provider.stdin.take());
     provider.wait().unwrap();

@@ -34,8 +34,39 @@ impl Polder {
 
     /// Starts on what an earlier server left.
     pub(crate) fn start_in(directory: tempfile::TempDir, configuration: &str) -> Polder {
-        fs::write(directory.path().join("config.yaml"), format!("{CONFIG_HEAD}{configuration}")).unwrap();
+        let command = serve(&directory.path().join("data"), "127.0.0.1:0");
+        Polder::start_as(command, directory, configuration)
+    }
+
+    /// Starts a server that tells everything it can in its log.
+    pub(crate) fn start_talkative(configuration: &str) -> Polder {
+        let directory = tempfile::tempdir().unwrap();
         let mut command = serve(&directory.path().join("data"), "127.0.0.1:0");
+        command.env("POLDER_LOG", "polder_server=debug,polder_registry=debug,polder_auth=debug,polder_client=debug,polder_controllers=debug,polder=debug,info");
+        Polder::start_as(command, directory, configuration)
+    }
+
+    /// Starts a server that may have so many files open.
+    pub(crate) fn start_with_files(files_max: u32) -> Polder {
+        Polder::start_after(&format!("ulimit -n {files_max}"), tempfile::tempdir().unwrap(), "")
+    }
+
+    /// Starts from a shell that lets everybody read and write what is made.
+    pub(crate) fn start_generous(directory: tempfile::TempDir, configuration: &str) -> Polder {
+        Polder::start_after("umask 0", directory, configuration)
+    }
+
+    /// Starts from a shell that was told something before.
+    fn start_after(told: &str, directory: tempfile::TempDir, configuration: &str) -> Polder {
+        let own = serve(&directory.path().join("data"), "127.0.0.1:0");
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("{told} && exec \"$0\" \"$@\"")).arg(own.get_program());
+        command.args(own.get_args()).stdin(Stdio::null()).env("POLDER_LOG", "info");
+        Polder::start_as(command, directory, configuration)
+    }
+
+    fn start_as(mut command: Command, directory: tempfile::TempDir, configuration: &str) -> Polder {
+        fs::write(directory.path().join("config.yaml"), format!("{CONFIG_HEAD}{configuration}")).unwrap();
         command.arg("--config").arg(directory.path().join("config.yaml")).stdout(Stdio::piped());
         command.stderr(fs::File::create(directory.path().join("log")).unwrap());
         let mut child = command.spawn().unwrap();
@@ -91,6 +122,11 @@ impl Polder {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+
+    /// What the server has said so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
     /// Sends SIGTERM.

@@ -1,6 +1,7 @@
 //! The log: a line of JSON an event, in a file that only its owner reads. A full file is set aside under the time it ended at, and
 //! those are kept by number and age.
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -33,6 +34,7 @@ impl Log {
 
     /// Appends whole lines.
     pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let lines = &*quiet(lines);
         let max = self.options.bytes_max;
         if max > 0 && self.len > 0 && self.len + lines.len() as u64 > max {
             self.rotate()?;
@@ -99,6 +101,25 @@ impl Log {
     }
 }
 
+/// Lines of JSON without characters that do something where they are shown: to a terminal, or to a program that ends a line at more
+/// than its end. They are only ever inside of texts, where an escape means the same.
+fn quiet(lines: &[u8]) -> Cow<'_, [u8]> {
+    let acts =
+        |char: char| matches!(char, '\u{7f}'..='\u{9f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let Ok(text) = std::str::from_utf8(lines) else { return lines.into() };
+    if !text.contains(acts) {
+        return lines.into();
+    }
+    let escaped = text.chars().fold(String::with_capacity(text.len() + 64), |mut escaped, char| {
+        match acts(char) {
+            true => escaped.push_str(&format!("\\u{:04x}", u32::from(char))),
+            false => escaped.push(char),
+        }
+        escaped
+    });
+    escaped.into_bytes().into()
+}
+
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
@@ -113,6 +134,14 @@ fn parts(path: &Path) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_acts_is_escaped() {
+        assert!(matches!(quiet(b"{\"a\":\"plain\"}\n"), Cow::Borrowed(_)));
+        let lines = "{\"a\":\"\u{9b}31m \u{2028}\u{e9}\u{202e}\u{7f}\"}\n";
+        let expected = "{\"a\":\"\\u009b31m \\u2028\u{e9}\\u202e\\u007f\"}\n";
+        assert_eq!(String::from_utf8_lossy(&quiet(lines.as_bytes())), expected);
+    }
 
     #[test]
     fn full_files_are_set_aside() {

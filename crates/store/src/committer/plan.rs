@@ -19,7 +19,15 @@ use crate::read::find;
 impl Committer {
     /// Checks a change and, if it may happen, adds it to the group. Leaves the group untouched otherwise.
     pub(super) fn plan(&self, group: &mut Group, change: &Change) -> Result<Committed, CommitError> {
+        let unstorable = change.writes.iter().map(|write| &write.key.name).find(|name| !name.is_storable());
+        if let Some(name) = unstorable {
+            return Err(CommitError::NoName(name.clone()));
+        }
         for (key, expect) in &change.guards {
+            if !key.name.is_storable() {
+                check(key, *expect, None)?;
+                continue;
+            }
             let found = self.latest(group, key)?;
             check(key, *expect, found.as_ref())?;
         }

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use super::Setup;
 use super::world::{World, collect, object_name, query, record, value_of};
 use crate::change::{Change, CommitError, Expect, PlaneChange, Write};
-use crate::key::Revision;
+use crate::key::{Key, Revision};
 use crate::plane::Plane;
 
 pub(super) async fn counters_lose_no_update(setup: &Setup<'_>) {
@@ -260,4 +260,26 @@ pub(super) async fn readers_never_go_back(setup: &Setup<'_>) {
 fn forward(newest: i64, seen: i64) -> i64 {
     assert!(seen >= newest, "saw {newest}, then {seen}");
     seen
+}
+
+/// A name that no engine has a place for is nobody's, and whoever asks for it is the only one who is refused.
+pub(super) async fn names_without_a_place(setup: &Setup<'_>) {
+    let world = setup.world();
+    let (plane, other) = (world.plane("p").await, world.plane("q").await);
+    let put =
+        |plane: &Arc<Plane>, name: &str| Change::put(world.pod(plane, name), record(name, 1), Expect::Absent);
+    // What is read often is in memory, and a write to it does not ask the engine first.
+    for _ in 0..20 {
+        world.values(&plane).await;
+    }
+    let before = world.store.current();
+    let bad = put(&plane, "a\0b");
+    let guarded =
+        Change { guards: vec![(world.pod(&plane, "\0"), Expect::Absent)], ..put(&plane, "guarded") };
+    let answers = world.commit_group(vec![put(&plane, "first"), bad, put(&other, "theirs"), guarded]).await;
+    assert!(matches!(&answers[..], [Ok(_), Err(CommitError::NoName(_)), Ok(_), Ok(_)]), "{answers:?}");
+    assert!(world.store.current() > before);
+    let Key { resource, name, .. } = world.pod(&plane, "a\0b");
+    assert!(world.store.get(&plane, resource, &name).await.unwrap().is_none());
+    world.check_values(&other, &[("theirs", 1)]).await;
 }

@@ -243,6 +243,7 @@ fn counts(objects: &Objects) -> (u64, u64) {
 fn kind(error: &CommitError) -> &'static str {
     match error {
         CommitError::Conflict { .. } => "Conflict",
+        CommitError::NoName(_) => "NoName",
         CommitError::NoPlane => "NoPlane",
         CommitError::PlaneExists(_) => "PlaneExists",
         CommitError::NoLayer(_) => "NoLayer",

@@ -40,8 +40,10 @@ impl Export {
     }
 
     async fn to_file(&self, client: &Client, part: &Path, path: &Path) -> anyhow::Result<i64> {
+        // What somebody else laid there is not written to. If it cannot be removed, making the file says so.
+        std::fs::remove_file(part).ok();
         let mut options = File::options();
-        options.write(true).create(true).truncate(true);
+        options.write(true).create_new(true);
         // An export holds secrets.
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let file = options.open(part).with_context(|| format!("cannot write {}", part.display()))?;
