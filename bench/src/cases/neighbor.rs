@@ -55,7 +55,7 @@ impl Flood {
             Flood::Lists => "lists of 5,000",
             Flood::Creates => "creates",
             Flood::WatchOpens => "watch opens with 5,000 events",
-            Flood::Rules => "writes under 10 CEL rules",
+            Flood::Rules => "creates under 10 CEL rules",
         }
     }
 
@@ -70,12 +70,8 @@ impl Flood {
                 Call::get(format!("{CONFIGMAPS}?watch=true&resourceVersion=0&timeoutSeconds=30"))
             }
             Flood::Rules => {
-                let name = format!("c-{client}");
                 let collection = format!("{FLOODED}/apis/{}/v1/namespaces/default/ruleds", kind.group);
-                match round {
-                    0 => Call::post(collection, kind.object(&name, 0)),
-                    _ => Call::put(format!("{collection}/{name}"), kind.object(&name, round)),
-                }
+                Call::post(collection, kind.object(&format!("c-{client}-{round}"), round))
             }
         };
         call.by_user(FLOODER.into())

@@ -322,8 +322,7 @@ impl Registry {
                 },
             },
             "spec": {"parentRef": {
-                "group": "", "resource": "services",
-                "namespace": (target.namespace.clone()), "name": (target.name.clone()),
+                "resource": "services", "namespace": (target.namespace.clone()), "name": (target.name.clone()),
             }},
         });
         let key = self.address_key(context, address);

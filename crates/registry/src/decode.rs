@@ -1,7 +1,7 @@
 //! From a client's document to an object the registry can work with: the right kind, the right types, no unknown
 //! fields, all defaults.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use polder_machinery::schema::coerce::coerce;
 use polder_machinery::schema::default::{apply_defaults, fill_defaults};
@@ -129,7 +129,32 @@ pub(crate) fn shape(
     prune(schema, value, &mut unknown);
     let custom = target.definition.is_custom();
     report(context, unknown, duplicates, custom, validation)?;
+    owners_once(context, value);
     default(target, value).map_err(Misshapen::Refused)
+}
+
+/// Owners that are told to be named again.
+const AGAIN_LEN_MAX: usize = 16;
+
+/// Owners that are named again are named once.
+fn owners_once(context: &RequestContext, value: &mut Value) {
+    let Some(Value::Array(owners)) = value.at_mut(&["metadata", "ownerReferences"]) else { return };
+    let (mut seen, mut again) = (HashSet::with_capacity(owners.len()), BTreeSet::new());
+    owners.retain(|owner| {
+        let is_new = seen.insert(owner.to_string());
+        if !is_new && again.len() < AGAIN_LEN_MAX {
+            again.insert(owner.str_at(&["uid"]).unwrap_or_default().to_string());
+        }
+        is_new
+    });
+    if !again.is_empty() {
+        let again: Vec<String> = again.into_iter().collect();
+        context.warn(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, \
+             and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            again.join(", ")
+        ));
+    }
 }
 
 /// The same for the body of a subresource that has a type of its own: a `Scale`, a `Binding`, an `Eviction`.
@@ -156,6 +181,13 @@ pub(crate) fn default(target: &Target, value: &mut Value) -> Result<(), Status> 
         Origin::Custom => apply_defaults(schema, value),
     };
     filled.map_err(|error| Status::too_large(error.to_string()))?;
+    let not_required = NOT_REQUIRED.iter().find(|(kind, _)| *kind == target.definition.kind);
+    if let Some((_, path)) = not_required.filter(|_| target.definition.origin == Origin::Builtin) {
+        let path: Vec<&str> = path.split('.').collect();
+        if value.at(&path).is_none() {
+            value.set_at(&path, Value::Array(Vec::new()));
+        }
+    }
     (target.definition.behavior.default)(value);
     Ok(())
 }

@@ -35,12 +35,21 @@ impl Style {
         let browser = ["curl", "Wget", "Mozilla/5.0"].iter().any(|name| agent.starts_with(name));
         let encodings = headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
         let gzip = encodings.unwrap_or_default().split(',').any(|one| one.trim().starts_with("gzip"));
-        let pretty = match pretty_query {
-            Some(text) => !matches!(text, "false" | "0"),
+        // As Go reads truth: whatever else is said means no.
+        let asked = match pretty_query.filter(|text| !text.is_empty()) {
+            Some(text) => matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True"),
             None => browser,
         };
+        let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        let pretty = asked || accepted.flat_map(|value| value.split(',')).any(accepts_pretty);
         Style { media, pretty, gzip }
     }
+}
+
+/// `application/json;pretty=1`.
+fn accepts_pretty(clause: &str) -> bool {
+    let mut parts = clause.split(';').map(str::trim);
+    parts.next() == Some("application/json") && parts.any(|parameter| parameter == "pretty=1")
 }
 
 /// A document that is written but for its style: a message, or compact JSON without its final line break.
@@ -158,4 +167,28 @@ pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
         flate2::write::GzEncoder::new(Vec::with_capacity(bytes.len() / 4), flate2::Compression::fast());
     // Writing into memory does not fail.
     encoder.write_all(bytes).and_then(|()| encoder.finish()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_gets_indentation() {
+        let check = |accept: &'static str, agent: &'static str, query: Option<&str>, expected: bool| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+            headers.insert(header::USER_AGENT, HeaderValue::from_static(agent));
+            let pretty = Style::new(Media::Json, &headers, query).pretty;
+            assert_eq!(pretty, expected, "{accept} {agent} {query:?}");
+        };
+        check("*/*", "curl/8", None, true);
+        check("*/*", "kubectl", None, false);
+        check("*/*", "kubectl", Some("true"), true);
+        check("*/*", "kubectl", Some("banana"), false);
+        check("*/*", "curl/8", Some("False"), false);
+        check("*/*", "curl/8", Some(""), true);
+        check("application/json;pretty=1", "kubectl", None, true);
+        check("application/yaml;pretty=1, application/json", "kubectl", None, false);
+    }
 }

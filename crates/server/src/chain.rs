@@ -475,13 +475,40 @@ fn audit_id(headers: &HeaderMap) -> HeaderValue {
     })
 }
 
+/// As many characters as all warnings may have; when they are more, each has at most so many.
+const WARNINGS_LEN_MAX: usize = 4_096;
+const WARNING_LEN_MAX: usize = 256;
+
+/// Warnings as they are, or the beginnings of them when they are too long together.
+fn shortened(mut warnings: Vec<String>) -> Vec<String> {
+    let len: usize = warnings.iter().map(|text| text.chars().count()).sum();
+    if len > WARNINGS_LEN_MAX {
+        warnings.iter_mut().for_each(|text| *text = text.chars().take(WARNING_LEN_MAX).collect());
+        warnings.truncate(WARNINGS_LEN_MAX / WARNING_LEN_MAX);
+    }
+    warnings
+}
+
 /// Tells the client what it should know although the request worked.
 fn warn(context: &RequestContext, answer: &mut Answer) {
-    for text in context.take_warnings() {
-        let clean: String = text.chars().filter(|char| !char.is_control()).take(256).collect();
+    for text in shortened(context.take_warnings()) {
+        let clean: String = text.chars().filter(|char| !char.is_control()).collect();
         let quoted = clean.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
             answer.headers_mut().append(header::WARNING, value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_shortened_together() {
+        let long = "x".repeat(1_000);
+        assert_eq!(shortened(vec![long.clone(); 4]), vec![long.clone(); 4]);
+        let short = shortened(vec![long; 30]);
+        assert_eq!((short.len(), short[0].len()), (16, 256));
     }
 }

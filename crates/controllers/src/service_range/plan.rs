@@ -70,8 +70,7 @@ pub(super) fn address_for(text: &str, service: &Value) -> Value {
         "apiVersion": "networking.k8s.io/v1", "kind": "IPAddress",
         "metadata": {"name": text, "labels": {}},
         "spec": {"parentRef": {
-            "group": "", "resource": "services",
-            "namespace": (meta::namespace(service)), "name": (meta::name(service)),
+            "resource": "services", "namespace": (meta::namespace(service)), "name": (meta::name(service)),
         }},
     });
     address.set_at(&["metadata", "labels", FAMILY], family(text));

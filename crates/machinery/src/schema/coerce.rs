@@ -56,7 +56,14 @@ fn coerce_at(node: NodeRef<'_>, value: &mut Value, place: Option<&Place<'_>>) ->
         (Kind::Any, _)
         | (Kind::String | Kind::IntOrString, Value::String(_))
         | (Kind::Boolean, Value::Bool(_))
-        | (Kind::Number, Value::Int(_) | Value::Float(_)) => Ok(()),
+        | (Kind::Number, Value::Int(_)) => Ok(()),
+        (Kind::Number, Value::Float(_)) => {
+            // Whole ones are written as such.
+            if let Some(whole) = coerce_integer(own, value) {
+                *value = whole;
+            }
+            Ok(())
+        }
         (Kind::Object, Value::Object(object)) => coerce_members(node, object, place),
         (Kind::Array, Value::Array(items)) => {
             let Some(item_node) = node.items() else { return Ok(()) };
@@ -100,12 +107,17 @@ fn coerce_members(
         }
         let result = if let Some(member) = node.property(key) {
             if value.is_null() {
-                return false;
+                // A list that must be there is there, and empty: Go cannot tell the two apart.
+                let is_empty_list = member.get().kind == Kind::Array && node.get().required.contains(key);
+                if is_empty_list {
+                    *value = Value::Array(Vec::new());
+                }
+                return is_empty_list;
             }
             let result =
                 coerce_at(member, value, Some(&Place { parent: place, owner: node.get(), field: key }));
-            let nothing = || is_nothing(member.get(), value) && !node.get().required.contains(key);
-            if result.is_ok() && (value.is_null() || nothing()) {
+            let nothing = || is_empty(member.get(), value) && !node.get().required.contains(key);
+            if result.is_ok() && (value.is_null() || is_zero(member.get(), value) || nothing()) {
                 return false;
             }
             result
@@ -124,9 +136,21 @@ fn coerce_members(
     failure.map_or(Ok(()), Err)
 }
 
+/// A zero that Go does not write: to write one changes nothing, and defaults stand in its place.
+fn is_zero(node: &Node, value: &Value) -> bool {
+    node.omits_zero
+        && match value {
+            Value::String(text) => text.is_empty(),
+            Value::Bool(truth) => !truth,
+            Value::Int(number) => *number == 0,
+            Value::Float(number) => *number == 0.0,
+            _ => false,
+        }
+}
+
 /// An empty list or map, which Go writes only where it must: writing one where there is none changes nothing. A
 /// struct without members is something.
-fn is_nothing(node: &Node, value: &Value) -> bool {
+fn is_empty(node: &Node, value: &Value) -> bool {
     match (node.kind, value) {
         (Kind::Array, Value::Array(items)) => items.is_empty(),
         (Kind::Object, Value::Object(members)) => members.is_empty() && node.additional.is_some(),

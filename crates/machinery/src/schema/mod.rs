@@ -156,6 +156,8 @@ pub struct Node {
     pub checks: Option<Box<Checks>>,
     /// The definition this node was made from (`io.k8s.api.apps.v1.DeploymentSpec`): decoding errors name it.
     pub type_name: Option<SmolStr>,
+    /// A scalar that Go does not write when it is zero, and so cannot tell from one that nobody set.
+    pub omits_zero: bool,
     /// Any JSON type, but objects inside have no known members: `additionalProperties: true` without a schema.
     pub opaque: bool,
     /// Where defaults are: see `Arena::index_defaults`.

@@ -61,14 +61,17 @@ pub fn version_priority(group: &str, version: &str) -> Option<i64> {
 
 pub(super) fn objects(now: &str) -> impl Iterator<Item = BootstrapObject> {
     LOCAL.into_iter().map(move |(group, version, group_priority, version_priority)| {
-        let members = json!({
+        let mut members = json!({
             "metadata": {"labels": {"kube-aggregator.kubernetes.io/automanaged": "onstart"}},
             "spec": {
-                "group": group, "version": version,
-                "groupPriorityMinimum": group_priority, "versionPriority": version_priority,
+                "version": version, "groupPriorityMinimum": group_priority, "versionPriority": version_priority,
             },
             "status": {"conditions": [(crate::resources::apiservice::local_condition(now))]},
         });
+        // The oldest group has no name.
+        if !group.is_empty() {
+            members.set_at(&["spec", "group"], group);
+        }
         API_SERVICE.object(None, &format!("{version}.{group}"), members)
     })
 }

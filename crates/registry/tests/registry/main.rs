@@ -10,6 +10,7 @@ mod old_forms;
 mod ownership;
 mod policies;
 mod roles;
+mod round_trips;
 mod strategies;
 mod verbs;
 mod webhooks;

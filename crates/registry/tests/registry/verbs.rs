@@ -587,11 +587,25 @@ async fn a_crd_that_serves_nothing_can_be_deleted() {
 async fn hostile_owner_references_get_a_short_answer() {
     let world = World::new();
     let plane = world.plane("acme", json!({})).await;
-    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "u", "controller": true});
+    let owner = |uid: usize| {
+        let uid = format!("u{uid}");
+        json!({"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": uid, "controller": true})
+    };
     let mut object = config("a");
-    object.set_at(&["metadata", "ownerReferences"], vec![owner; 20_000]);
+    object.set_at(&["metadata", "ownerReferences"], (0..20_000).map(owner).collect::<Vec<_>>());
     let status = plane.create("v1/configmaps/default", object).await.unwrap_err();
     assert!(status.code == 422 && status.message.len() < 100_000, "{} bytes", status.message.len());
+}
+
+#[tokio::test]
+async fn owners_are_named_once() {
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": uid});
+    let mut object = config("a");
+    object.set_at(&["metadata", "ownerReferences"], vec![owner("u"), owner("v"), owner("u")]);
+    let made = plane.create("v1/configmaps/default", object).await.unwrap();
+    assert_eq!(made.array_at(&["metadata", "ownerReferences"]), [owner("u"), owner("v")]);
 }
 
 #[tokio::test]

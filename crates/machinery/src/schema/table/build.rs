@@ -12,6 +12,7 @@ use polder_model::SmolStr;
 use super::lines::{Attributes, FieldLine, Lines, PlaceDefault, TypeLines, broken, comma_split};
 use super::{BuiltinResource, BuiltinType, BuiltinTypes, Subresource, TableError, TypeKind};
 use crate::apply::blank::blank;
+use crate::protobuf::Presence;
 use crate::schema::{Arena, Kind, Node, NodeId};
 
 /// Builds types and resources.
@@ -84,7 +85,7 @@ struct Builder<'a> {
     scalars: HashMap<&'a str, &'a str>,
     node_types: HashMap<NodeId, SmolStr>,
     /// Scalars without attributes, one node for all places.
-    plain: HashMap<(&'a str, Option<SmolStr>), NodeId>,
+    plain: HashMap<(&'a str, Option<SmolStr>, bool), NodeId>,
     copies: Vec<Copy<'a>>,
     /// Types of which there are copies.
     copied: HashSet<NodeId>,
@@ -150,6 +151,8 @@ impl<'a> Builder<'a> {
         package: &str,
         attributes: Option<&'a Attributes>,
     ) -> Result<NodeId, TableError> {
+        let presence = field.placing.as_ref().map(|placing| placing.presence);
+        let omits_zero = attributes.is_some() && presence == Some(Presence::OmitEmpty);
         let attributes = attributes.filter(|attributes| **attributes != Attributes::default());
         let mut node = Node::default();
         if let Some(element) = inside(expression, '[', ']') {
@@ -159,12 +162,13 @@ impl<'a> Builder<'a> {
             node.kind = Kind::Object;
             node.additional = Some(self.place_add(field, element, package, None)?);
         } else if let Some(kind) = scalar_kind(expression) {
-            let plain = (expression, field.format.clone());
+            let plain = (expression, field.format.clone(), omits_zero);
             let shareable = attributes.is_none() && field.allowed.is_empty();
             if let Some(shared) = self.plain.get(&plain).filter(|_| shareable) {
                 return Ok(*shared);
             }
             node.kind = kind;
+            node.omits_zero = omits_zero;
             node.format.clone_from(&field.format);
             node.allowed.clone_from(&field.allowed);
             if shareable {
