@@ -128,6 +128,7 @@ pub(crate) fn encode_space(row: &SpaceRow) -> Vec<u8> {
             SpaceState::Open => 0,
             SpaceState::Sealed => 1,
             SpaceState::Dropped => 2,
+            SpaceState::Filling => 3,
         };
         put_number(state, out);
         put_number(u64::from(row.parent.is_some()), out);
@@ -147,6 +148,7 @@ pub(crate) fn decode_space(id: u64, row: &[u8]) -> Result<SpaceRow, EngineError>
                 0 => SpaceState::Open,
                 1 => SpaceState::Sealed,
                 2 => SpaceState::Dropped,
+                3 => SpaceState::Filling,
                 _ => return None,
             },
             parent: {

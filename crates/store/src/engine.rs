@@ -27,6 +27,10 @@ pub enum EngineError {
     /// It failed so late that nobody knows whether it was written: whoever opens the store next will see.
     #[error("it is not known whether the store was written")]
     Unknown(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Another store that shares this history has committed first. Nothing was written; after [`Engine::follow`] it can be
+    /// tried again.
+    #[error("another replica has committed first")]
+    Overtaken,
 }
 
 /// The writing side of an engine.
@@ -55,6 +59,23 @@ pub trait Engine: Send {
     /// is gone stays gone. What was there before is overwritten, not only freed.
     fn rewrite(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError>;
 
+    /// Where several stores share one history: takes the next thing that another one has done, makes it durable here, and
+    /// tells what it was. `None` when nothing is left to take, or nobody else is there.
+    fn follow(&mut self, names: &dyn Names) -> Result<Option<Batch>, EngineError> {
+        let _ = names;
+        Ok(None)
+    }
+
+    /// Whoever rings the bell says that there is something to follow.
+    fn set_bell(&mut self, bell: Bell) {
+        drop(bell);
+    }
+
+    /// Whether this store does what only one of several may do: merge layers.
+    fn leads(&self) -> bool {
+        true
+    }
+
     /// A bounded piece of what an engine does by itself between commits; true when there is more to do now. Called about
     /// once a second, and again as long as there is more.
     fn chore(&mut self) -> Result<bool, EngineError> {
@@ -67,6 +88,18 @@ pub trait Engine: Send {
     fn own_reader(&self) -> Arc<dyn Reader> {
         self.reader()
     }
+}
+
+/// Called when there is something to follow. Does not block.
+pub type Bell = Arc<dyn Fn() + Send + Sync>;
+
+/// How one store numbers resources. The numbers are its own; what stores share says names.
+pub trait Names {
+    /// The number of a resource, made on first use.
+    fn resource_id(&self, name: &GroupResource) -> ResourceId;
+
+    /// Numbers that the engine has not been given yet, in order: they belong into its next batch.
+    fn unstored(&self) -> Vec<(ResourceId, GroupResource)>;
 }
 
 /// The reading side of an engine. Blocking; calls are short.
@@ -185,6 +218,8 @@ pub struct Batch {
     /// Keys to keep with spaces, wrapped: the engine does not know what they open. All are equally long. What stood in their
     /// place is overwritten. A space that this batch writes as dropped loses its key in this batch, without a trace.
     pub keys: Vec<SpaceKey>,
+    /// What is read through these rows is right after this revision only: other replicas forget history up to it first.
+    pub floor: Revision,
     /// Small things to keep under a name; without a value, to forget.
     pub notes: Vec<(SmolStr, Option<Arc<[u8]>>)>,
 }
@@ -247,6 +282,14 @@ pub struct SpaceRow {
     pub bytes: u64,
 }
 
+impl SpaceRow {
+    /// What is left of a space that nobody needs.
+    pub fn dropped(id: SpaceId) -> SpaceRow {
+        let (digest, layer) = (SmolStr::default(), SmolStr::default());
+        SpaceRow { id, parent: None, state: SpaceState::Dropped, digest, layer, objects: 0, bytes: 0 }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpaceState {
     /// Takes writes.
@@ -255,6 +298,8 @@ pub enum SpaceState {
     Sealed,
     /// Unreachable; its contents are being removed.
     Dropped,
+    /// Being filled, and nobody stands on it yet. Comes to nothing when whoever fills it dies.
+    Filling,
 }
 
 /// What an engine remembers at start.

@@ -16,6 +16,7 @@ pub mod key;
 pub mod memory;
 pub mod object;
 pub mod plane;
+pub mod replica;
 pub mod sealed;
 
 mod cache;

@@ -11,7 +11,7 @@ use polder_model::{GroupResource, PlaneId};
 use tokio::sync::watch;
 
 use crate::cache::Cache;
-use crate::engine::{EngineError, Reader, Recovered};
+use crate::engine::{EngineError, Names, Reader, Recovered};
 use crate::feed::Feed;
 use crate::key::{ResourceId, Revision, SpaceId};
 use crate::noting::Noting;
@@ -188,8 +188,10 @@ impl Shared {
     pub(crate) fn set_closing(&self) {
         self.closing.store(true, Ordering::Release);
     }
+}
 
-    pub(crate) fn resource_id(&self, name: &GroupResource) -> ResourceId {
+impl Names for Shared {
+    fn resource_id(&self, name: &GroupResource) -> ResourceId {
         if let Some(id) = self.resources.read().by_name.get(name) {
             return *id;
         }
@@ -201,5 +203,9 @@ impl Shared {
         resources.by_name.insert(name.clone(), id);
         resources.names.push(name.clone());
         id
+    }
+
+    fn unstored(&self) -> Vec<(ResourceId, GroupResource)> {
+        self.resources.read().unstored()
     }
 }

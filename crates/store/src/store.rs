@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::cache::Lookup;
 use crate::change::{Change, CommitError, Committed};
 use crate::committer::{self, Committer, Job};
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, EngineError, Names as _};
 use crate::feed::{Watch, WatchError, WatchScope};
 use crate::key::{ObjectName, ResourceId, Revision};
 use crate::list::{ListPage, ListQuery, page_from_snapshot};
@@ -72,6 +72,12 @@ impl Store {
 
         let (jobs, queue) = mpsc::channel(options.queue_len_max);
         let ticks = jobs.downgrade();
+        let news = jobs.downgrade();
+        committer.set_bell(Arc::new(move || {
+            // A committer with a full queue looks before its next group anyway.
+            let knocked = news.upgrade().map(|jobs| jobs.try_send(Job::News));
+            drop(knocked);
+        }));
         let thread = std::thread::Builder::new()
             .name("polder-commit".into())
             .spawn(move || committer.run(queue))

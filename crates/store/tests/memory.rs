@@ -1,4 +1,4 @@
-//! The memory engine under the suite of all engines, and with every record sealed.
+//! The memory engine under the suite of all engines: as it is, with every record sealed, alone and among others on a journal.
 
 use polder_store::conformance::Fixture;
 use polder_store::engine::Engine;
@@ -40,4 +40,65 @@ mod sealed {
     }
 
     polder_store::conformance_tests!(sealed);
+}
+
+mod journaled {
+    use polder_store::replica::{MemoryJournal, Replica};
+
+    use super::*;
+
+    struct Alone(MemoryEngine, MemoryJournal);
+
+    impl Fixture for Alone {
+        fn engine(&self) -> Box<dyn Engine> {
+            Box::new(Replica::new(self.0.clone(), self.1.clone()))
+        }
+    }
+
+    fn alone() -> Box<dyn Fixture> {
+        Box::new(Alone(MemoryEngine::default(), MemoryJournal::default()))
+    }
+
+    polder_store::conformance_tests!(alone);
+}
+
+mod replicas {
+    use std::sync::Mutex;
+
+    use polder_store::conformance::Replicas;
+    use polder_store::replica::{MemoryJournal, Replica};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Three {
+        journal: MemoryJournal,
+        engines: Mutex<[MemoryEngine; 3]>,
+    }
+
+    impl Replicas for Three {
+        fn engine(&self, number: usize) -> Box<dyn Engine> {
+            let engine = self.engines.lock().unwrap()[number].clone();
+            Box::new(Replica::new(engine, self.journal.replica(number)))
+        }
+
+        fn new_engine(&self, number: usize) -> Box<dyn Engine> {
+            self.engines.lock().unwrap()[number] = MemoryEngine::default();
+            self.engine(number)
+        }
+
+        fn cut_off(&self, number: usize, is_cut_off: bool) {
+            self.journal.cut_off(number, is_cut_off);
+        }
+
+        fn set_leader(&self, number: usize) {
+            self.journal.set_leader(number);
+        }
+    }
+
+    fn three() -> Box<dyn Replicas> {
+        Box::new(Three::default())
+    }
+
+    polder_store::replica_tests!(three);
 }

@@ -22,11 +22,16 @@ pub(super) struct History {
 impl Committer {
     pub(super) fn has_chores(&self) -> bool {
         let some = !self.dropping.is_empty()
-            || !self.merging.is_idle()
+            || self.may_merge()
             || !self.settling.is_empty()
             || self.engine_chores
             || self.history.floor > self.history.compacted;
         some && !self.chores_paused && !self.stopped
+    }
+
+    /// Whether there is something to merge, and this is the replica to do it.
+    fn may_merge(&self) -> bool {
+        self.engine.leads() && (!self.merging.is_idle() || self.has_left_overs())
     }
 
     pub(super) fn do_chore(&mut self) {
@@ -45,8 +50,11 @@ impl Committer {
                     self.pause_chores(&error);
                 }
             }
-        } else if !self.merging.is_idle() {
-            if let Err(error) = self.merge_a_little() {
+        } else if self.may_merge() {
+            let merged = self.merge_a_little();
+            if matches!(merged, Err(EngineError::Overtaken)) {
+                self.catch_up_or_log();
+            } else if let Err(error) = merged {
                 tracing::error!(error = %chain(&error), "merging layers failed");
                 self.pause_chores(&error);
             }
@@ -59,7 +67,7 @@ impl Committer {
                 }
             }
         }
-        if self.dropping.is_empty() && self.merging.is_idle() {
+        if self.dropping.is_empty() && !self.may_merge() {
             for reply in self.settling.drain(..) {
                 reply.send(()).ok();
             }

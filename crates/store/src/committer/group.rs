@@ -7,7 +7,7 @@ use polder_model::{PlaneId, PlaneName, SmolStr};
 use tokio::sync::oneshot;
 
 use super::{Answer, Committer};
-use crate::change::CommitError;
+use crate::change::{Change, CommitError};
 use crate::engine::{Batch, SpaceRow};
 use crate::feed::Event;
 use crate::key::{Key, Revision, SpaceId};
@@ -48,7 +48,14 @@ pub(super) struct Group {
     pub(super) last_changes: HashMap<PlaneId, (Revision, Option<Revision>)>,
     /// Planes whose resource versions are others now: whoever watches them must start again.
     pub(super) raised: Vec<PlaneId>,
-    pub(super) replies: Vec<(oneshot::Sender<Answer>, Answer)>,
+    pub(super) asked: Vec<Asked>,
+}
+
+/// A change that somebody asked for, and what they will be told.
+pub(super) struct Asked {
+    pub(super) change: Change,
+    pub(super) reply: oneshot::Sender<Answer>,
+    pub(super) answer: Answer,
 }
 
 impl Group {

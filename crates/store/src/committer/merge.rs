@@ -5,7 +5,7 @@
 //!
 //! Only layers that were sealed before the oldest kept revision are merged. Whatever is read then, at any revision,
 //! is the newest version in them: the merged layer needs no history, and its versions keep their revisions. While it is
-//! being filled it is marked as dropped, so that a crash leaves nothing behind. Then it takes the place of the others
+//! being filled it is marked as such, so that a crash leaves nothing behind. Then it takes the place of the others
 //! ([`super::replace`]); nobody sees a difference, so that is no commit.
 //!
 //! All of it happens in steps between two groups of commits, each bounded in what it reads, writes and holds.
@@ -96,10 +96,15 @@ impl Merging {
             .is_some_and(|merge| merge.replacing.is_some() && (id == merge.run[0] || id == merge.into.id))
     }
 
-    /// The layer that a layer is being copied to.
+    /// The layer that a layer is being copied to, as one that is dropped.
     pub(super) fn copy_of(&self, id: SpaceId) -> Option<SpaceRow> {
         let merge = self.current.as_ref().filter(|merge| merge.replacing.is_none())?;
-        merge.run.contains(&id).then(|| merge.into.clone())
+        merge.run.contains(&id).then(|| SpaceRow { state: SpaceState::Dropped, ..merge.into.clone() })
+    }
+
+    /// Another replica has dropped or taken what is being filled here: it is for that one to go on.
+    pub(super) fn give_up(&mut self, into: SpaceId) {
+        self.current.take_if(|merge| merge.into.id == into);
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -108,8 +113,26 @@ impl Merging {
 }
 
 impl Committer {
+    /// Whether there is something that somebody began to fill who is not there any more.
+    pub(super) fn has_left_overs(&self) -> bool {
+        self.left_overs().next().is_some()
+    }
+
+    fn left_overs(&self) -> impl Iterator<Item = SpaceId> {
+        let own = self.merging.current.as_ref().map(|merge| merge.into.id);
+        self.filling.iter().copied().filter(move |id| Some(*id) != own)
+    }
+
     /// A bounded part of what there is to merge.
     pub(super) fn merge_a_little(&mut self) -> Result<(), EngineError> {
+        if self.has_left_overs() {
+            let mut group = self.new_group();
+            let left: Vec<SpaceId> = self.left_overs().take(STEP_PLANES_LEN).collect();
+            for id in left {
+                group.put_space(Space::new(SpaceRow::dropped(id)));
+            }
+            return self.finish_rows(group);
+        }
         let Some(mut merge) = self.merging.current.take() else {
             for _ in 0..STEP_PLANES_LEN {
                 let Some(plane) = self.merging.queue.pop_front() else { break };
@@ -145,8 +168,7 @@ impl Committer {
             return over;
         }
         if !merge.run.iter().all(|id| self.spaces.contains_key(id)) {
-            // Somebody deleted the planes above meanwhile.
-            self.dropping.push_back(merge.into.id);
+            // Somebody deleted the planes above meanwhile. What was filled is left over.
             return Ok(true);
         }
         if self.copy_some(merge)? {
@@ -182,22 +204,22 @@ impl Committer {
         let into = SpaceRow {
             id: self.merged_id(),
             parent: bottom.and_then(|space| space.row.parent),
-            state: SpaceState::Dropped,
+            state: SpaceState::Filling,
             digest: SmolStr::default(),
             ..self.spaces[&run[0]].row.clone()
         };
         group.put_space(Space::new(into.clone()));
-        self.finish(group).map_err(|error| EngineError::Failed(Box::new(error)))?;
+        self.finish_rows(group)?;
         self.merging.count = (self.merging.count + 1) % (1 << 15);
-        // It is removed only if it comes to nothing.
-        self.dropping.retain(|id| *id != into.id);
         Ok(Merge { plane, run, into, level, resource: 0, after: None, replacing: None })
     }
 
     /// A number for a merged layer. Merging is no commit, so it has none of the numbers that commits give.
     fn merged_id(&self) -> SpaceId {
         let first = MERGED_IDS | self.current.0 << 16;
-        let taken = |id: &SpaceId| self.spaces.contains_key(id) || self.dropping.contains(id);
+        let taken = |id: &SpaceId| {
+            self.spaces.contains_key(id) || self.filling.contains(id) || self.dropping.contains(id)
+        };
         let mut ids = (first + self.merging.count..).map(SpaceId);
         ids.find(|id| !taken(id)).expect("a space has one of finitely many numbers")
     }

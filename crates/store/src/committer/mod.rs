@@ -16,6 +16,7 @@
 //! is a right answer in both stores: a change whose outcome is unknown is still under way for everybody who looks, and
 //! no other change can take its revisions meanwhile.
 
+mod absorb;
 mod chores;
 mod group;
 mod layers;
@@ -30,15 +31,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use polder_model::{PlaneId, SmolStr};
 use tokio::sync::{mpsc, oneshot};
 
 use self::chores::History;
-use self::group::{Group, Space};
+use self::group::{Asked, Group, Space};
 use self::merge::Merging;
 use crate::change::{Change, CommitError, Committed};
-use crate::engine::{Engine, EngineError, Reader};
+use crate::engine::{Bell, Engine, EngineError, Reader};
 use crate::key::{Revision, SpaceId};
 use crate::shared::Shared;
 
@@ -47,6 +48,8 @@ const GROUP_LEN_MAX: usize = 256;
 /// The log entries of a layer belong to no plane.
 pub(crate) const NO_PLANE: PlaneId = PlaneId(0);
 const TICK: Duration = Duration::from_secs(1);
+/// How often a group is planned again because another replica was first, before its writers are told to try again.
+const OVERTAKEN_MAX: usize = 64;
 
 type Answer = Result<Committed, CommitError>;
 
@@ -64,6 +67,8 @@ pub(crate) enum Job {
         reply: oneshot::Sender<()>,
     },
     Tick,
+    /// Other replicas have done something.
+    News,
     /// Nothing but a knock: the store is closing.
     Stop,
 }
@@ -95,6 +100,8 @@ pub(crate) struct Committer {
     bases: hashbrown::HashMap<crate::plane::Profile, SpaceId>,
     current: Revision,
     dropping: VecDeque<SpaceId>,
+    /// Layers that are being merged, by this replica or another one.
+    filling: HashSet<SpaceId>,
     history: History,
     merging: Merging,
     settling: Vec<oneshot::Sender<()>>,
@@ -107,6 +114,10 @@ pub(crate) struct Committer {
 }
 
 impl Committer {
+    pub(crate) fn set_bell(&mut self, bell: Bell) {
+        self.engine.set_bell(bell);
+    }
+
     /// Runs until told to stop or until nobody can send any more.
     pub(crate) fn run(mut self, mut queue: mpsc::Receiver<Job>) {
         loop {
@@ -137,6 +148,7 @@ impl Committer {
 
     /// Commits the first job and what waits behind it.
     fn run_group(&mut self, first: Job, queue: &mut mpsc::Receiver<Job>) {
+        self.catch_up_or_log();
         let mut group = self.new_group();
         let mut next = Some(first);
         let mut taken = 0;
@@ -146,7 +158,7 @@ impl Committer {
                 Job::Compact { reply, .. } if self.stopped => drop(reply.send(Err(CommitError::Stopped))),
                 Job::Commit { change, reply } => {
                     let answer = self.plan(&mut group, &change);
-                    group.replies.push((reply, answer));
+                    group.asked.push(Asked { change, reply, answer });
                 }
                 Job::Compact { floor, reply } => {
                     let floor = floor.min(self.shared.current());
@@ -156,7 +168,8 @@ impl Committer {
                 }
                 Job::Settle { reply } => self.settling.push(reply),
                 Job::Tick => self.tick(),
-                Job::Stop => {}
+                // What is planned already is planned on what was known. If that is not all, the engine says so.
+                Job::News | Job::Stop => {}
             }
             taken += 1;
             if taken < GROUP_LEN_MAX {
@@ -172,24 +185,27 @@ impl Committer {
         self.shared.set_stopped();
     }
 
-    /// Makes a group durable, then visible, then answers.
+    /// Makes a group durable, then visible, then answers. Whoever is overtaken by another replica looks at what that one
+    /// did, and plans again.
     fn finish(&mut self, mut group: Group) -> Result<(), Arc<EngineError>> {
-        let mut outcome = Ok(());
-        if group.batch.last >= group.batch.first || !group.batch.spaces.is_empty() {
-            self.write_usage(&mut group);
-            group.batch.resources = self.shared.resources.read().unstored();
-            match self.engine.apply(&group.batch) {
-                Ok(()) => self.publish(&mut group),
-                Err(error) => {
-                    tracing::error!(error = %chain(&error), "a group of commits failed");
-                    if matches!(error, EngineError::Unknown(_)) {
-                        self.stop();
-                    }
-                    outcome = Err(Arc::new(error));
-                }
+        let mut outcome = self.write(&mut group);
+        for _ in 0..OVERTAKEN_MAX {
+            if !matches!(outcome, Err(EngineError::Overtaken)) || group.asked.is_empty() {
+                break;
             }
+            outcome = self.catch_up().and_then(|()| {
+                group = self.planned_again(std::mem::take(&mut group.asked));
+                self.write(&mut group)
+            });
         }
-        for (reply, answer) in group.replies {
+        let outcome = outcome.map_err(|error| {
+            tracing::error!(error = %chain(&error), "a group of commits failed");
+            if matches!(error, EngineError::Unknown(_)) {
+                self.stop();
+            }
+            Arc::new(error)
+        });
+        for Asked { reply, answer, .. } in group.asked {
             // A refusal may be due to a change of this group that has not happened either.
             let answer = match &outcome {
                 Err(error) if !self.stopped => Err(CommitError::Engine(error.clone())),
@@ -200,6 +216,35 @@ impl Committer {
             reply.send(answer).ok();
         }
         outcome
+    }
+
+    /// The same for a group nobody asked for.
+    fn finish_rows(&mut self, group: Group) -> Result<(), EngineError> {
+        self.finish(group).map_err(|error| match *error {
+            EngineError::Overtaken => EngineError::Overtaken,
+            _ => EngineError::Failed(Box::new(error)),
+        })
+    }
+
+    /// Makes a group durable and visible, if there is something in it.
+    fn write(&mut self, group: &mut Group) -> Result<(), EngineError> {
+        if group.batch.last < group.batch.first && group.batch.spaces.is_empty() {
+            return Ok(());
+        }
+        self.write_usage(group);
+        group.batch.resources = self.shared.resources.read().unstored();
+        self.engine.apply(&group.batch)?;
+        self.publish(group);
+        Ok(())
+    }
+
+    fn planned_again(&self, asked: Vec<Asked>) -> Group {
+        let mut group = self.new_group();
+        for Asked { change, reply, .. } in asked {
+            let answer = self.plan(&mut group, &change);
+            group.asked.push(Asked { change, reply, answer });
+        }
+        group
     }
 }
 

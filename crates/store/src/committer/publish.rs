@@ -17,11 +17,14 @@ impl Committer {
         self.current = last;
         self.shared.resources.write().stored += group.batch.resources.len();
         for (id, space) in group.spaces.drain() {
-            if space.row.state == SpaceState::Dropped {
-                self.spaces.remove(&id);
-                self.dropping.push_back(id);
-            } else {
-                self.spaces.insert(id, space);
+            self.filling.remove(&id);
+            match space.row.state {
+                SpaceState::Dropped => {
+                    self.spaces.remove(&id);
+                    self.dropping.push_back(id);
+                }
+                SpaceState::Filling => drop(self.filling.insert(id)),
+                SpaceState::Open | SpaceState::Sealed => drop(self.spaces.insert(id, space)),
             }
         }
         for (name, layer) in group.layers.drain() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use polder_model::{PlaneId, PlaneName, SmolStr, format_smolstr};
 
 use super::chores::History;
@@ -42,6 +42,7 @@ impl Committer {
             bases: HashMap::new(),
             current: recovered.current,
             dropping: VecDeque::new(),
+            filling: HashSet::new(),
             history: History {
                 marks: VecDeque::from([(Instant::now(), recovered.current)]),
                 keep: options.history,
@@ -58,6 +59,8 @@ impl Committer {
         for row in recovered.spaces {
             if row.state == SpaceState::Dropped {
                 committer.dropping.push_back(row.id);
+            } else if row.state == SpaceState::Filling {
+                committer.filling.insert(row.id);
             } else {
                 if !row.layer.is_empty() {
                     committer.layers.insert(row.layer.clone(), row.id);
@@ -76,30 +79,23 @@ impl Committer {
                 space.ok_or_else(|| EngineError::Damaged(format!("layer {} is missing", parent.0)))?;
             space.children += 1;
         }
+        let group = Group::default();
         for row in recovered.planes {
-            let plane = committer.plane_from_row(row)?;
+            let plane = committer.plane_from_row(&group, row)?;
             committer.merging.note(&plane);
             committer.shared.planes.write().insert(Arc::new(plane));
         }
         Ok(committer)
     }
 
-    fn plane_from_row(&self, row: PlaneRow) -> Result<Plane, EngineError> {
+    /// A plane as a row tells it, with counters of its own.
+    pub(super) fn plane_from_row(&self, group: &Group, row: PlaneRow) -> Result<Plane, EngineError> {
         let damaged = |what: &str| EngineError::Damaged(format!("plane {:?}: {what}", row.name));
         let name: PlaneName = row.name.parse().map_err(|_| damaged("bad name"))?;
-        let mut stack = Vec::new();
-        let mut profile = Profile::default();
-        let mut next = Some(row.space);
-        while let Some(id) = next {
-            let space = self.spaces.get(&id).ok_or_else(|| damaged("a layer is missing"))?;
-            // A fork has one more space than its source may have.
-            if stack.len() > STACK_LEN_MAX + 1 {
-                return Err(damaged("its layers form a loop"));
-            }
-            stack.push(id);
-            profile = Profile::of_base(&space.row.digest);
-            next = space.row.parent;
-        }
+        let stack =
+            self.stack_from(group, row.space).ok_or_else(|| damaged("its layers are not all there"))?;
+        let bottom = stack.last().map(|bottom| self.space(group, *bottom).row);
+        let profile = bottom.map_or(Profile::default(), |bottom| Profile::of_base(&bottom.digest));
         let usage = Usage::default();
         usage.objects.store(row.objects, Ordering::Relaxed);
         usage.bytes.store(row.bytes, Ordering::Relaxed);
@@ -114,6 +110,22 @@ impl Committer {
             profile,
             usage: Arc::new(usage),
         })
+    }
+
+    /// A space and all it stands on, if they are there and the way has an end.
+    pub(super) fn stack_from(&self, group: &Group, overlay: SpaceId) -> Option<Vec<SpaceId>> {
+        let mut stack = Vec::new();
+        let mut next = Some(overlay);
+        while let Some(id) = next {
+            let space = group.spaces.get(&id).or_else(|| self.spaces.get(&id))?;
+            // A fork has one more space than its source may have.
+            if stack.len() > STACK_LEN_MAX + 1 {
+                return None;
+            }
+            stack.push(id);
+            next = space.row.parent;
+        }
+        Some(stack)
     }
 
     /// Lets go of what nobody stands on: the bases of earlier versions when their last plane is gone.
@@ -131,8 +143,24 @@ impl Committer {
         digest: &str,
         objects: impl Fn(Profile) -> Vec<(ResourceId, ObjectName, Record)>,
     ) -> Result<(), EngineError> {
+        loop {
+            self.catch_up()?;
+            match self.make_bases(digest, &objects) {
+                // Another replica began at the same time: perhaps it has made them.
+                Err(EngineError::Overtaken) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn make_bases(
+        &mut self,
+        digest: &str,
+        objects: &impl Fn(Profile) -> Vec<(ResourceId, ObjectName, Record)>,
+    ) -> Result<(), EngineError> {
         // No digest, no base: other spaces have none either.
         let profiles = if digest.is_empty() { &[][..] } else { &Profile::ALL };
+        self.bases.clear();
         for profile in profiles {
             let digest = format!("{}{digest}", profile.mark());
             let found = self.spaces.values().find(|space| space.row.digest == digest);
@@ -142,13 +170,14 @@ impl Committer {
         }
         let mut group = self.new_group();
         self.drop_unused(&mut group);
+        let mut made = Vec::new();
         for profile in profiles {
             if self.bases.contains_key(profile) {
                 continue;
             }
             let objects = objects(*profile);
             if !objects.is_empty() || *profile == Profile::default() {
-                self.add_base(&mut group, *profile, digest, objects);
+                made.push(self.add_base(&mut group, *profile, digest, objects));
             }
         }
         if self.shared.planes.read().by_id.get(&PlaneId::CORE).is_none() {
@@ -165,9 +194,8 @@ impl Committer {
             );
             group.batch.last = revision;
         }
-        if group.batch.last >= group.batch.first || !group.batch.spaces.is_empty() {
-            self.finish(group).map_err(|error| EngineError::Failed(Box::new(error)))?;
-        }
+        self.finish_rows(group)?;
+        self.shared.planes.write().bases.extend(made);
         Ok(())
     }
 
@@ -177,7 +205,7 @@ impl Committer {
         profile: Profile,
         digest: &str,
         objects: Vec<(ResourceId, ObjectName, Record)>,
-    ) {
+    ) -> SpaceId {
         let revision = self.next_revision(group);
         let row = SpaceRow {
             id: space_id(revision, 0),
@@ -203,8 +231,9 @@ impl Committer {
             group.batch.objects.push(ObjectWrite { entry, record: Some(record) });
         }
         group.batch.last = revision;
-        self.bases.insert(profile, row.id);
-        self.shared.planes.write().bases.insert(row.id);
+        let id = row.id;
+        self.bases.insert(profile, id);
         group.put_space(Space::new(row));
+        id
     }
 }

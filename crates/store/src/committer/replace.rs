@@ -70,6 +70,7 @@ impl Committer {
     fn move_children(&mut self, merge: &Merge, children: &[SpaceId]) -> Result<(), EngineError> {
         let (top, into) = (merge.run[0], merge.into.id);
         let mut group = self.new_group();
+        group.batch.floor = self.history.compacted;
         if !self.spaces.contains_key(&into) {
             self.add_space(&mut group, SpaceRow { state: SpaceState::Sealed, ..merge.into.clone() });
         }
@@ -86,7 +87,7 @@ impl Committer {
         }
         group.spaces.insert(top, old);
         group.spaces.insert(into, merged);
-        self.finish(group).map_err(|error| EngineError::Failed(Box::new(error)))
+        self.finish_rows(group)
     }
 
     /// Lets planes read through the merged layer.
@@ -123,12 +124,8 @@ impl Committer {
                 self.drop_if_unused(&mut group, id);
             }
         }
-        self.finish(group).map_err(|error| EngineError::Failed(Box::new(error)))?;
-        if !self.spaces.contains_key(&into) && !self.dropping.contains(&into) {
-            // There was nothing left to put on it.
-            self.dropping.push_back(into);
-        }
-        Ok(())
+        // Where there was nothing left to put on the merged layer, it is left over.
+        self.finish_rows(group)
     }
 
     /// Everything that stands on a layer. It is below some plane or below a layer with a name; all those planes are deep.

@@ -15,6 +15,7 @@ mod histories;
 mod layers;
 mod planes;
 mod probe;
+pub mod replicas;
 mod simulation;
 mod watches;
 mod world;
@@ -25,6 +26,8 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::store::StoreOptions;
+
+pub use self::replicas::{MakeReplicas, Replicas};
 
 /// The contents one case works on.
 pub trait Fixture: Send + Sync {
@@ -132,6 +135,13 @@ pub fn run_all(make: MakeFixture<'_>) {
 /// Runs one case under every profile.
 pub fn run(name: &str, make: MakeFixture<'_>) {
     let (_, case) = CASES.iter().find(|(own, _)| *own == name).expect("a case of this suite");
+    under_profiles(name, |options| {
+        let setup = Setup { make, options };
+        Box::pin(async move { case(&setup).await })
+    });
+}
+
+fn under_profiles<'a>(name: &str, mut case: impl FnMut(StoreOptions) -> CaseFuture<'a>) {
     for (profile, cache_bytes_max, recent_bytes_max) in PROFILES {
         eprintln!("conformance: {name}, {profile}");
         let _named = Named { name, profile };
@@ -143,10 +153,9 @@ pub fn run(name: &str, make: MakeFixture<'_>) {
             history_len_min: 1 << 40,
             ..StoreOptions::default()
         };
-        let setup = Setup { make, options };
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
-        let limited = async { tokio::time::timeout(CASE_PATIENCE, case(&setup)).await };
+        let limited = async { tokio::time::timeout(CASE_PATIENCE, case(options)).await };
         let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(limited)));
         // Dropping the runtime would wait for what a failed case left hanging.
         runtime.shutdown_background();

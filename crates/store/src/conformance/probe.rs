@@ -9,7 +9,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::engine::{
-    Batch, Engine, EngineError, FilledVersion, LogEntry, Reader, Recovered, Scan, SpaceKey, Version,
+    Batch, Bell, Engine, EngineError, FilledVersion, LogEntry, Names, Reader, Recovered, Scan, SpaceKey,
+    Version,
 };
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 
@@ -248,6 +249,18 @@ impl Engine for ProbedEngine {
 
     fn chore(&mut self) -> Result<bool, EngineError> {
         self.inner.chore()
+    }
+
+    fn follow(&mut self, names: &dyn Names) -> Result<Option<Batch>, EngineError> {
+        self.inner.follow(names)
+    }
+
+    fn set_bell(&mut self, bell: Bell) {
+        self.inner.set_bell(bell);
+    }
+
+    fn leads(&self) -> bool {
+        self.inner.leads()
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

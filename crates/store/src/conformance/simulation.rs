@@ -55,7 +55,7 @@ struct Model {
     ids: BTreeSet<PlaneId>,
 }
 
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -66,15 +66,15 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    pub(super) fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.next() % bound as u64).unwrap_or_default()
     }
 
-    fn chance(&mut self, percent: usize) -> bool {
+    pub(super) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+    pub(super) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }
 }
@@ -86,10 +86,16 @@ struct Simulation {
     names_made: usize,
 }
 
-pub(super) async fn random_operations_match_a_model(setup: &Setup<'_>) {
+/// A number nobody has chosen, unless somebody wants a run again.
+pub(super) fn seed() -> u64 {
     let given = std::env::var("POLDER_SEED").ok().and_then(|text| text.parse().ok());
     let seed = given.unwrap_or_else(|| std::hash::RandomState::new().build_hasher().finish());
     eprintln!("conformance: POLDER_SEED={seed}");
+    seed
+}
+
+pub(super) async fn random_operations_match_a_model(setup: &Setup<'_>) {
+    let seed = seed();
     let world = setup.world();
     let core = world.store.plane("core").unwrap();
     let page = world.page(&core, query(world.configs)).await.unwrap();

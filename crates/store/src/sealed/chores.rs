@@ -52,7 +52,10 @@ impl<E: Engine> SealedEngine<E> {
         let sealed: BTreeSet<&str> = text.lines().collect();
         let chosen = self.chosen_names();
         if chosen.iter().any(|name| !sealed.contains(name.as_str())) {
-            let spaces = recovered.spaces.iter().filter(|row| row.state != SpaceState::Dropped);
+            let spaces = recovered
+                .spaces
+                .iter()
+                .filter(|row| !matches!(row.state, SpaceState::Dropped | SpaceState::Filling));
             self.sealing = Some(SealingPass {
                 spaces: spaces.map(|row| row.id).collect(),
                 resources: self.keyring.chosen(),

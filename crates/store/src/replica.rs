@@ -1,0 +1,288 @@
+//! Several stores with one history. Each keeps all of it with an engine of its own and reads only there; a [`Journal`] that
+//! they share says what comes next.
+//!
+//! An entry is added only behind the last one, so whoever adds it has seen all before it: that alone makes commits of several
+//! replicas one sequence, limits exact and numbers unique. What was added is then made durable here. A replica that dies in
+//! between finds it in the journal when it comes back, as the others do.
+//!
+//! Resources have names in a journal: each replica numbers them as it meets them.
+//!
+//! Invariant: what the engine below has is what the entries up to `position` say, and nothing else.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use polder_model::{GroupResource, SmolStr};
+
+use crate::engine::{Batch, Bell, Engine, EngineError, FilledVersion, Names, Reader, Recovered};
+use crate::key::{ResourceId, Revision, SpaceId};
+
+/// The note under which an engine keeps how much of a journal it has.
+const POSITION: &str = "journal-position";
+
+/// How many entries there are before a place in a journal; what that means is for the journal to say, but it grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position(pub u64);
+
+/// What replicas tell each other, in one order.
+pub trait Journal: Send {
+    /// Adds an entry if the last one is at `after`; durable for all when this returns. `None`: somebody else was first.
+    /// [`EngineError::Unknown`] when it may or may not be there: then it is among the entries that follow, or never will be.
+    fn append(&mut self, after: Position, entry: &Entry) -> Result<Option<Position>, EngineError>;
+
+    /// The first entry behind a position, if it has arrived here.
+    fn next(&mut self, after: Position) -> Result<Option<(Position, Arc<Entry>)>, EngineError>;
+
+    /// Rung when an entry arrives.
+    fn set_bell(&mut self, bell: Bell);
+
+    /// Whether this replica does what only one may do.
+    fn leads(&self) -> bool;
+}
+
+/// One step of a history.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub act: Act,
+    /// What the numbers of resources in it stand for.
+    pub names: Vec<(ResourceId, GroupResource)>,
+}
+
+/// See the methods of [`Engine`].
+#[derive(Clone, Debug)]
+pub enum Act {
+    Apply(Batch),
+    Fill(SpaceId, Vec<FilledVersion>),
+    Rewrite(SpaceId, Vec<FilledVersion>),
+}
+
+/// An engine whose history is shared.
+pub struct Replica<E, J> {
+    local: E,
+    journal: J,
+    position: Position,
+    names: HashMap<ResourceId, GroupResource>,
+}
+
+impl<E: Engine, J: Journal> Replica<E, J> {
+    pub fn new(local: E, journal: J) -> Replica<E, J> {
+        Replica { local, journal, position: Position::default(), names: HashMap::new() }
+    }
+
+    /// Adds an act of our own to what all have done.
+    fn append(&mut self, act: Act) -> Result<Act, EngineError> {
+        let mut used: Vec<ResourceId> = act.resources().collect();
+        used.sort_unstable();
+        used.dedup();
+        let names = used.into_iter().filter_map(|id| Some((id, self.names.get(&id)?.clone()))).collect();
+        let entry = Entry { act, names };
+        self.position = self.journal.append(self.position, &entry)?.ok_or(EngineError::Overtaken)?;
+        Ok(entry.act)
+    }
+
+    /// Makes a batch durable here that is in the journal.
+    fn keep(&mut self, mut batch: Batch) -> Result<Batch, EngineError> {
+        batch.notes.push((SmolStr::new_static(POSITION), Some(self.position.0.to_le_bytes().into())));
+        // All others have it: there is no way but to read it again at the next start.
+        self.local.apply(&batch).map_err(|error| EngineError::Unknown(Box::new(error)))?;
+        batch.notes.pop();
+        Ok(batch)
+    }
+}
+
+impl Act {
+    fn resources(&self) -> Box<dyn Iterator<Item = ResourceId> + '_> {
+        match self {
+            Act::Apply(batch) => Box::new(batch.objects.iter().map(|write| write.entry.resource)),
+            Act::Fill(_, versions) | Act::Rewrite(_, versions) => {
+                Box::new(versions.iter().map(|version| version.resource))
+            }
+        }
+    }
+
+    fn resources_mut(&mut self) -> Box<dyn Iterator<Item = &mut ResourceId> + '_> {
+        match self {
+            Act::Apply(batch) => Box::new(batch.objects.iter_mut().map(|write| &mut write.entry.resource)),
+            Act::Fill(_, versions) | Act::Rewrite(_, versions) => {
+                Box::new(versions.iter_mut().map(|version| &mut version.resource))
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// The act in the numbers of the store that follows.
+    fn translated(&self, names: &dyn Names) -> Result<Act, EngineError> {
+        let ids: HashMap<ResourceId, ResourceId> =
+            self.names.iter().map(|(id, name)| (*id, names.resource_id(name))).collect();
+        let mut act = self.act.clone();
+        for resource in act.resources_mut() {
+            *resource = *ids.get(resource).ok_or_else(|| {
+                EngineError::Damaged(format!("a journal entry does not say what resource {} is", resource.0))
+            })?;
+        }
+        Ok(act)
+    }
+}
+
+impl<E: Engine, J: Journal> Engine for Replica<E, J> {
+    fn recover(&mut self) -> Result<Recovered, EngineError> {
+        let mut recovered = self.local.recover()?;
+        self.names = recovered.resources.iter().cloned().collect();
+        if let Some(at) = recovered.notes.iter().position(|(name, _)| name == POSITION) {
+            let (_, bytes) = recovered.notes.remove(at);
+            let bytes = (*bytes).try_into();
+            let bytes = bytes.map_err(|_| EngineError::Damaged("the position in the journal".into()))?;
+            self.position = Position(u64::from_le_bytes(bytes));
+        }
+        Ok(recovered)
+    }
+
+    fn apply(&mut self, batch: &Batch) -> Result<(), EngineError> {
+        self.names.extend(batch.resources.iter().cloned());
+        let resources = batch.resources.clone();
+        let shared = Batch { resources: Vec::new(), ..batch.clone() };
+        let Act::Apply(shared) = self.append(Act::Apply(shared))? else { return Ok(()) };
+        self.keep(Batch { resources, ..shared })?;
+        Ok(())
+    }
+
+    fn follow(&mut self, names: &dyn Names) -> Result<Option<Batch>, EngineError> {
+        while let Some((position, entry)) = self.journal.next(self.position)? {
+            match entry.translated(names)? {
+                // These mean the same when they are done again: how far we are is noted with the next batch.
+                Act::Fill(space, versions) => self.local.fill(space, &versions)?,
+                Act::Rewrite(space, versions) => self.local.rewrite(space, &versions)?,
+                Act::Apply(batch) => {
+                    self.position = position;
+                    let resources = names.unstored();
+                    self.names.extend(resources.iter().cloned());
+                    return self.keep(Batch { resources, ..batch }).map(Some);
+                }
+            }
+            self.position = position;
+        }
+        Ok(None)
+    }
+
+    fn set_bell(&mut self, bell: Bell) {
+        self.journal.set_bell(bell);
+    }
+
+    fn leads(&self) -> bool {
+        self.journal.leads()
+    }
+
+    fn compact(&mut self, floor: Revision) -> Result<Revision, EngineError> {
+        self.local.compact(floor)
+    }
+
+    fn drop_space(&mut self, space: SpaceId) -> Result<bool, EngineError> {
+        self.local.drop_space(space)
+    }
+
+    fn fill(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
+        self.append(Act::Fill(space, versions.to_vec()))?;
+        self.local.fill(space, versions)
+    }
+
+    fn rewrite(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
+        self.append(Act::Rewrite(space, versions.to_vec()))?;
+        self.local.rewrite(space, versions)
+    }
+
+    fn chore(&mut self) -> Result<bool, EngineError> {
+        self.local.chore()
+    }
+
+    fn reader(&self) -> Arc<dyn Reader> {
+        self.local.reader()
+    }
+
+    fn own_reader(&self) -> Arc<dyn Reader> {
+        self.local.own_reader()
+    }
+}
+
+/// A journal in memory, for tests: clones are what each replica has of it.
+#[derive(Clone, Default)]
+pub struct MemoryJournal {
+    shared: Arc<Mutex<Shared>>,
+    /// Which replica this is.
+    number: usize,
+}
+
+#[derive(Default)]
+struct Shared {
+    entries: Vec<Arc<Entry>>,
+    bells: Vec<Option<Bell>>,
+    leader: usize,
+    /// Replicas that nothing arrives at.
+    cut_off: Vec<usize>,
+}
+
+impl MemoryJournal {
+    /// The same journal as another replica has it.
+    #[must_use]
+    pub fn replica(&self, number: usize) -> MemoryJournal {
+        MemoryJournal { shared: self.shared.clone(), number }
+    }
+
+    /// Says which replica leads.
+    pub fn set_leader(&self, number: usize) {
+        self.shared.lock().leader = number;
+    }
+
+    /// Keeps a replica from the journal, or lets it back.
+    pub fn cut_off(&self, number: usize, is_cut_off: bool) {
+        let mut shared = self.shared.lock();
+        shared.cut_off.retain(|own| *own != number);
+        if is_cut_off {
+            shared.cut_off.push(number);
+        }
+        let bell = shared.bells.get(number).cloned().flatten();
+        drop(shared);
+        if let Some(bell) = bell {
+            bell();
+        }
+    }
+}
+
+impl Journal for MemoryJournal {
+    fn append(&mut self, after: Position, entry: &Entry) -> Result<Option<Position>, EngineError> {
+        let mut shared = self.shared.lock();
+        if shared.cut_off.contains(&self.number) {
+            return Err(EngineError::Failed("the journal cannot be reached".into()));
+        }
+        if shared.entries.len() as u64 != after.0 {
+            return Ok(None);
+        }
+        shared.entries.push(Arc::new(entry.clone()));
+        let bells: Vec<Bell> = shared.bells.iter().flatten().cloned().collect();
+        drop(shared);
+        bells.iter().for_each(|bell| bell());
+        Ok(Some(Position(after.0 + 1)))
+    }
+
+    fn next(&mut self, after: Position) -> Result<Option<(Position, Arc<Entry>)>, EngineError> {
+        let shared = self.shared.lock();
+        if shared.cut_off.contains(&self.number) {
+            return Ok(None);
+        }
+        let at = usize::try_from(after.0).unwrap_or(usize::MAX);
+        Ok(shared.entries.get(at).map(|entry| (Position(after.0 + 1), entry.clone())))
+    }
+
+    fn set_bell(&mut self, bell: Bell) {
+        let mut shared = self.shared.lock();
+        if shared.bells.len() <= self.number {
+            shared.bells.resize(self.number + 1, None);
+        }
+        shared.bells[self.number] = Some(bell);
+    }
+
+    fn leads(&self) -> bool {
+        self.shared.lock().leader == self.number
+    }
+}
