@@ -2,11 +2,14 @@
 
 mod audit;
 mod authentication;
+mod authorization;
 mod commands;
 mod config;
 mod encryption;
 mod extensions;
+mod follow;
 mod kms;
+mod reviewer;
 mod webhooks;
 
 use std::process::ExitCode;

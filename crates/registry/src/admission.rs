@@ -532,6 +532,7 @@ impl World for Surroundings<'_> {
                     namespace: question.namespace,
                     name: question.name,
                 },
+                selectors: authz::Selectors::default(),
             };
             Ok(self.registry.authorizer.authorize(&attributes).await?.is_allow())
         })
@@ -564,6 +565,7 @@ impl World for Surroundings<'_> {
                 plane: self.context.plane.id,
                 verb: &asked.verb,
                 target,
+                selectors: authz::Selectors::default(),
             };
             Ok(match self.registry.authorizer.authorize(&attributes).await {
                 Ok(decision) => polder_admission::Decision {

@@ -11,6 +11,7 @@ mod rbac;
 
 use std::net::SocketAddr;
 
+use polder_auth::authz::rbac::Role;
 use polder_model::{GroupResource, Object, SmolStr, Value, json};
 use polder_store::{ObjectName, Profile, Record, ResourceId};
 use sha2::{Digest as _, Sha256};
@@ -67,6 +68,13 @@ pub struct BootstrapObject {
     pub name: SmolStr,
     /// The whole object, metadata included; only the resource version is missing.
     pub value: Value,
+}
+
+/// What all nodes may do alike.
+pub(crate) fn node_role() -> Role {
+    let objects = rbac::objects();
+    let own = objects.iter().find(|object| object.kind == "ClusterRole" && object.name == "system:node");
+    Role::read(&own.expect("the table has it").value)
 }
 
 /// The objects as the store keeps them: what `Store::open` takes as the base layer of a profile.

@@ -5,6 +5,7 @@
 //! ([`behavior::Behavior`]); no kind has a route or storage code of its own.
 
 pub mod audit;
+pub mod authorizers;
 pub mod authentication;
 pub mod behavior;
 pub mod bootstrap;
@@ -25,6 +26,7 @@ pub mod transfer;
 pub mod watch;
 pub mod write;
 
+mod access_webhook;
 pub mod actions;
 mod admission;
 mod allotment;
@@ -37,6 +39,7 @@ pub mod flows;
 mod identity;
 mod memo;
 mod metadata;
+mod nodes;
 mod ownership;
 mod params;
 mod parsed;

@@ -56,6 +56,22 @@ impl<V: Clone> Memo<V> {
         Some(slot.value.clone())
     }
 
+    /// The same for somebody who does not use it.
+    pub(crate) fn peek(&self, plane: PlaneId) -> Option<V> {
+        self.planes.lock().get(&plane).map(|slot| slot.value.clone())
+    }
+
+    /// A value that is filled after it is there, and whether it is new.
+    pub(crate) fn get_or_insert_with(&self, plane: PlaneId, make: impl FnOnce() -> V) -> (V, bool) {
+        let used = self.clock.fetch_add(1, Ordering::Relaxed);
+        let mut planes = self.planes.lock();
+        let len = planes.len();
+        let slot = planes.entry(plane).or_insert_with(|| Slot { value: make(), used });
+        slot.used = used;
+        let value = slot.value.clone();
+        (value, planes.len() > len)
+    }
+
     /// Keeps a value, unless something changed since its epoch. Gives what it took the place of, and whether it is kept.
     pub(crate) fn keep(&self, plane: PlaneId, value: V, epoch: Epoch) -> (bool, Option<V>) {
         let used = self.clock.fetch_add(1, Ordering::Relaxed);
