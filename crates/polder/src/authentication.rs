@@ -170,7 +170,8 @@ impl Files {
         store: Arc<Store>,
     ) -> Option<Arc<FollowedFiles>> {
         let settings = &self.settings;
-        let is_any = self.token_file.is_some() || settings.config.is_some() || settings.token_webhook.is_some();
+        let is_any =
+            self.token_file.is_some() || settings.config.is_some() || settings.token_webhook.is_some();
         let taken = parking_lot::Mutex::new(taken);
         is_any.then(|| Arc::new(FollowedFiles { files: self, taken, authenticators, store }))
     }

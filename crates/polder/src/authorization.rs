@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use polder_auth::authz::configuration::{AuthorizationConfiguration, AuthorizerKind};
@@ -38,7 +39,10 @@ pub(crate) struct Held {
 
 impl Authorization {
     /// Takes over what the file says, if there is one; fails if something is wrong with it.
-    pub(crate) fn load(&self, registry: &Arc<Registry>) -> anyhow::Result<Option<(Arc<AuthorizationFiles>, Held)>> {
+    pub(crate) fn load(
+        &self,
+        registry: &Arc<Registry>,
+    ) -> anyhow::Result<Option<(Arc<AuthorizationFiles>, Held)>> {
         let Some(config) = self.config.clone() else { return Ok(None) };
         let registry = registry.clone();
         let files = AuthorizationFiles { config, registry, taken: parking_lot::Mutex::default() };
@@ -101,7 +105,9 @@ impl Followed for AuthorizationFiles {
                     let webhook = match self.same(&entry.name, &settings.source, (&path, own)) {
                         Some(same) => same,
                         None => {
-                            let client = Reviewer::new(own, settings.timeout).with_context(what)?;
+                            // Whoever asks ends it in time; what is left behind ends soon after.
+                            let patience = settings.timeout + Duration::from_secs(1);
+                            let client = Reviewer::new(own, patience).with_context(what)?;
                             let name = entry.name.clone();
                             Arc::new(self.registry.access_webhook(name, settings, Arc::new(client)))
                         }

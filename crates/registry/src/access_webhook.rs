@@ -132,7 +132,11 @@ impl AccessWebhook {
                 return Err(self.fault(&why));
             }
         }
-        let key: [u8; 32] = Sha256::new().chain_update(plane.id.0.to_le_bytes()).chain_update(spec.to_vec()).finalize().into();
+        let key: [u8; 32] = Sha256::new()
+            .chain_update(plane.id.0.to_le_bytes())
+            .chain_update(spec.to_vec())
+            .finalize()
+            .into();
         #[expect(clippy::cast_possible_truncation, reason = "only the low bits choose")]
         let answers = &self.answers[plane.id.0 as usize % PARTS];
         let known = answers.lock().get(&key).filter(|known| (self.clock)() < known.until);
@@ -183,7 +187,8 @@ impl AccessWebhook {
         if is_due && self.told.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             tracing::warn!(webhook = %self.name, why, "cannot ask an authorization webhook");
         }
-        let text = format!("the authorizer {:?} of the server could not be asked: try again later", self.name);
+        let text =
+            format!("the authorizer {:?} of the server could not be asked: try again later", self.name);
         match self.settings.failure {
             FailurePolicy::Deny => Fault::Stop(Status::internal(text)),
             FailurePolicy::NoOpinion => {

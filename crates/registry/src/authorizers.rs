@@ -9,8 +9,8 @@ use polder_auth::authz::configuration::WebhookSettings;
 use polder_auth::authz::{Authorizer, Chain, Step};
 use polder_model::SmolStr;
 
-pub use crate::access_webhook::{AccessWebhook, WebhookCounts};
 use crate::access_webhook::Origins;
+pub use crate::access_webhook::{AccessWebhook, WebhookCounts};
 use crate::nodes::Nodes;
 use crate::registry::Registry;
 use crate::roles::Roles;

@@ -70,6 +70,11 @@ pub struct BootstrapObject {
     pub value: Value,
 }
 
+/// The default roles and bindings.
+pub(crate) fn default_roles() -> Vec<BootstrapObject> {
+    rbac::objects()
+}
+
 /// What all nodes may do alike.
 pub(crate) fn node_role() -> Role {
     let objects = rbac::objects();
@@ -98,7 +103,8 @@ pub fn records(
 }
 
 /// Whether planes of a profile begin with an object: they have its kind, and what it tells of.
-fn is_in(profile: Profile, object: &BootstrapObject) -> bool {
+/// Whether planes of a profile have an object.
+pub(crate) fn is_in(profile: Profile, object: &BootstrapObject) -> bool {
     let group = object.value.str_at(&["spec", "group"]).unwrap_or_default();
     profile::has(profile, &GroupResource::new(object.group, object.resource))
         && (object.resource != "apiservices" || profile::has_group(profile, group))

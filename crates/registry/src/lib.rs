@@ -5,8 +5,8 @@
 //! ([`behavior::Behavior`]); no kind has a route or storage code of its own.
 
 pub mod audit;
-pub mod authorizers;
 pub mod authentication;
+pub mod authorizers;
 pub mod behavior;
 pub mod bootstrap;
 pub mod catalog;
@@ -32,6 +32,7 @@ mod admission;
 mod allotment;
 mod conversion;
 mod custom;
+mod default_roles;
 mod escalation;
 pub mod extensions;
 mod finalize;

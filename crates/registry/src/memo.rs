@@ -82,6 +82,11 @@ impl<V: Clone> Memo<V> {
         (true, planes.insert(plane, Slot { value, used }).map(|slot| slot.value))
     }
 
+    /// What is being made for a plane may be wrong; what is kept knows it.
+    pub(crate) fn touch(&self, plane: PlaneId) {
+        self.changes(plane).fetch_add(1, Ordering::AcqRel);
+    }
+
     /// What is known of a plane may be wrong.
     pub(crate) fn forget(&self, plane: PlaneId) -> Option<V> {
         self.changes(plane).fetch_add(1, Ordering::AcqRel);

@@ -31,8 +31,8 @@ const PLANE_BYTES_MAX: usize = 64 << 20;
 const HEAVY_BYTES: usize = 1 << 20;
 /// Pods that are read at once. Others get on between two pages.
 const PAGE_BYTES_MAX: usize = 128 << 10;
-/// When more pods than this have changed, and more than there are, all are read again.
-const CHANGED_LEN_MAX: usize = 4096;
+/// When more pods than this have changed, all are read again.
+const CHANGED_LEN_MAX: usize = 1024;
 /// Claims of one node whose volumes are looked through for a secret.
 const CLAIMS_LEN_MAX: usize = 1024;
 
@@ -119,7 +119,8 @@ impl Nodes {
 
     /// The pods of a plane. It is there before anything is read for it, so that no write goes unnoted.
     fn view(&self, plane: PlaneId) -> Arc<View> {
-        let (view, is_new) = self.planes.get_or_insert_with(plane, || Arc::new(View::new(self.bytes.clone())));
+        let (view, is_new) =
+            self.planes.get_or_insert_with(plane, || Arc::new(View::new(self.bytes.clone())));
         if is_new && self.planes.len() > PLANES_LEN_MAX {
             self.planes.let_go(|_| true);
         }
@@ -147,7 +148,9 @@ impl Nodes {
         };
         // It may be a volume that needs the secret, which a claim of one of the pods is bound to.
         for (own, claim) in claims.into_iter().take(CLAIMS_LEN_MAX) {
-            let Some(found) = self.get(plane, "persistentvolumeclaims", &own, &claim).await? else { continue };
+            let Some(found) = self.get(plane, "persistentvolumeclaims", &own, &claim).await? else {
+                continue;
+            };
             let volume = found.str_at(&["spec", "volumeName"]).unwrap_or_default();
             let Some(volume) = self.get(plane, "persistentvolumes", "", volume).await? else { continue };
             let is_bound = claim_of(&volume) == Some((own.as_str(), claim.as_str()));
@@ -176,7 +179,8 @@ impl Nodes {
         for least in [HEAVY_BYTES, 1] {
             while self.bytes.load(Ordering::Relaxed) > BYTES_MAX
                 && !self.planes.let_go(|view| view.bytes.load(Ordering::Relaxed) >= least).is_empty()
-            {}
+            {
+            }
         }
         read
     }
@@ -239,7 +243,9 @@ impl Nodes {
             Thing::Attachment => "volumeattachments",
             Thing::Slice => "resourceslices",
             Thing::Volume => {
-                let Some(volume) = self.get(plane, "persistentvolumes", "", name).await? else { return Ok(false) };
+                let Some(volume) = self.get(plane, "persistentvolumes", "", name).await? else {
+                    return Ok(false);
+                };
                 let Some((own, claim)) = claim_of(&volume) else { return Ok(false) };
                 return self.refers(plane, node, (Referent::VolumeClaim, own, claim)).await;
             }

@@ -17,6 +17,7 @@ use crate::authorizers::{Authorizers, Decider};
 use crate::catalog::{Catalog, builtin_definitions};
 use crate::context::{Reading, RequestContext};
 use crate::custom::{Customs, Turns};
+use crate::default_roles::DefaultRoles;
 use crate::definition::{ResourceDefinition, Target};
 use crate::extensions::ExtensionLists;
 use crate::finalize::Chores;
@@ -62,6 +63,7 @@ pub struct Registry {
     pub(crate) roles: Arc<Roles>,
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) authorizers: Authorizers,
+    pub(crate) default_roles: DefaultRoles,
     pub(crate) flows: FlowsOfPlanes,
     pub(crate) webhooks: Arc<Webhooks>,
     pub(crate) extensions: ExtensionLists,
@@ -116,6 +118,7 @@ impl Registry {
             roles,
             nodes,
             authorizers,
+            default_roles: DefaultRoles::default(),
             flows: FlowsOfPlanes::default(),
             webhooks: Arc::new(Webhooks::new(&store)),
             extensions: ExtensionLists::default(),

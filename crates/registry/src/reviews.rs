@@ -140,15 +140,22 @@ fn label_requirements(question: &Value) -> Vec<LabelRequirement> {
 fn subject(context: &RequestContext, question: &Value) -> UserInfo {
     let groups = question.array_at(&["spec", "groups"]).iter().filter_map(Value::as_str).map(SmolStr::new);
     let name = question.str_at(&["spec", "user"]).unwrap_or_default();
+    let extra = question.at(&["spec", "extra"]).and_then(Value::as_object);
+    let extra = extra.into_iter().flat_map(|extra| extra.iter()).map(|(key, values)| {
+        let values = values.as_array().unwrap_or_default().iter().filter_map(Value::as_str);
+        (key.clone(), values.map(SmolStr::new).collect())
+    });
     UserInfo {
         name: SmolStr::new(name),
         uid: SmolStr::new(question.str_at(&["spec", "uid"]).unwrap_or_default()),
         groups: groups.collect(),
-        extra: Vec::new(),
+        extra: extra.take(EXTRA_LEN_MAX).collect(),
         home: Some(context.plane.id),
     }
 }
 
+/// Extras of somebody beyond these are not looked at.
+const EXTRA_LEN_MAX: usize = 1024;
 /// Requirements of a selector beyond these are not looked at.
 const REQUIREMENTS_MAX: usize = 1_000;
 /// Of rules that take more, the rest is not told.

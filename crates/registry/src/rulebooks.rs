@@ -227,7 +227,8 @@ pub(crate) fn committed(registry: &Registry, context: &RequestContext, target: &
         registry.rulebooks.forget(plane);
     }
     if definition.group == roles::GROUP {
-        registry.roles.forget(plane);
+        let name = ObjectName::new(target.namespace.clone(), target.name.clone());
+        registry.roles.changed(plane, &definition.plural, name);
     }
     if definition.group.is_empty() && definition.plural == "pods" {
         registry.nodes.changed(plane, ObjectName::new(target.namespace.clone(), target.name.clone()));

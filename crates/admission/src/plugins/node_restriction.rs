@@ -42,15 +42,27 @@ impl Plugin for NodeRestriction {
 
     fn interest(&self, kind: Kind<'_>) -> Interest {
         let is_own = match kind.group {
-            "" => {
-                ["pods", "nodes", "persistentvolumeclaims", "serviceaccounts"].contains(&kind.resource)
-            }
+            "" => ["pods", "nodes", "persistentvolumeclaims", "serviceaccounts"].contains(&kind.resource),
             "coordination.k8s.io" => kind.resource == "leases",
             "storage.k8s.io" => kind.resource == "csinodes",
             "resource.k8s.io" => kind.resource == "resourceslices",
             _ => false,
         };
-        Interest::validate(Operations::WRITE.and(Operations::DELETE)).when(is_own)
+        // A request for a token is looked at as it was sent: later it says for whom it is also when its sender did not.
+        match is_own && kind.resource == "serviceaccounts" {
+            true => Interest::admit(Operations::CREATE),
+            false => Interest::validate(Operations::WRITE.and(Operations::DELETE)).when(is_own),
+        }
+    }
+
+    fn admit<'a>(
+        &'a self,
+        request: &'a Attributes<'a>,
+        object: &'a mut Value,
+        world: &'a dyn World,
+        _notes: &'a mut Notes,
+    ) -> Verdict<'a> {
+        Box::pin(judge(request, Some(object), world))
     }
 
     fn validate<'a>(
@@ -60,27 +72,30 @@ impl Plugin for NodeRestriction {
         world: &'a dyn World,
         _notes: &'a mut Notes,
     ) -> Verdict<'a> {
-        Box::pin(async move {
-            let is_node = request.user.groups.iter().any(|group| group == "system:nodes");
-            let Some(node) = request.user.name.strip_prefix("system:node:").filter(|_| is_node) else {
-                return Ok(());
-            };
-            if node.is_empty() {
-                let why = format!("could not determine node from user {:?}", request.user.name);
-                return Err(request.forbidden(why));
-            }
-            let none = Value::Null;
-            let write = Sent { node, request, new: object.unwrap_or(&none), old: request.old.unwrap_or(&none), world };
-            match request.resource.resource.as_str() {
-                "pods" => write.pod().await,
-                "nodes" => write.own_node(),
-                "persistentvolumeclaims" => write.claim(),
-                "serviceaccounts" => write.token().await,
-                "leases" => write.lease(),
-                "csinodes" => write.csi_node(),
-                _ => write.slice(),
-            }
-        })
+        Box::pin(judge(request, object, world))
+    }
+}
+
+async fn judge(request: &Attributes<'_>, object: Option<&Value>, world: &dyn World) -> Result<(), Status> {
+    let is_node = request.user.groups.iter().any(|group| group == "system:nodes");
+    let Some(node) = request.user.name.strip_prefix("system:node:").filter(|_| is_node) else {
+        return Ok(());
+    };
+    if node.is_empty() {
+        let why = format!("could not determine node from user {:?}", request.user.name);
+        return Err(request.forbidden(why));
+    }
+    let none = Value::Null;
+    let (new, old) = (object.unwrap_or(&none), request.old.unwrap_or(&none));
+    let sent = Sent { node, request, new, old, world };
+    match request.resource.resource.as_str() {
+        "pods" => sent.pod().await,
+        "nodes" => sent.own_node(),
+        "persistentvolumeclaims" => sent.claim(),
+        "serviceaccounts" => sent.token().await,
+        "leases" => sent.lease(),
+        "csinodes" => sent.csi_node(),
+        _ => sent.slice(),
     }
 }
 
@@ -139,13 +154,18 @@ impl Sent<'_> {
             ("status", _) => self.unexpected(),
             ("eviction", Operation::Create) => {
                 let own = self.request.own_name;
-                let name = if own.is_empty() { self.new.str_at(&["metadata", "name"]).unwrap_or_default() } else { own };
+                let name = if own.is_empty() {
+                    self.new.str_at(&["metadata", "name"]).unwrap_or_default()
+                } else {
+                    own
+                };
                 if name.is_empty() {
                     return self.refused("could not determine pod from request data");
                 }
                 match node_of(&self.existing_pod(name).await?) == node {
                     true => Ok(()),
-                    false => self.refused(format!("node {node} can only evict pods with spec.nodeName set to itself")),
+                    false => self
+                        .refused(format!("node {node} can only evict pods with spec.nodeName set to itself")),
                 }
             }
             ("eviction", operation) => self.refused(format!("unexpected operation {}", operation.as_str())),
@@ -164,13 +184,15 @@ impl Sent<'_> {
             ));
         }
         if node_of(pod) != node {
-            return self.refused(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
+            return self
+                .refused(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
         }
         let owner = match pod.array_at(&["metadata", "ownerReferences"]) {
             [owner] => owner,
             [] => {
-                return self
-                    .refused(format!("node {node:?} can only create pods with an owner reference set to itself"));
+                return self.refused(format!(
+                    "node {node:?} can only create pods with an owner reference set to itself"
+                ));
             }
             _ => {
                 return self.refused(format!(
@@ -181,7 +203,9 @@ impl Sent<'_> {
         let text = |field: &str| owner.str_at(&[field]).unwrap_or_default();
         let flag = |field: &str| owner.get(field).and_then(Value::as_bool).unwrap_or_default();
         if (text("apiVersion"), text("kind"), text("name")) != ("v1", "Node", node) {
-            return self.refused(format!("node {node:?} can only create pods with an owner reference set to itself"));
+            return self.refused(format!(
+                "node {node:?} can only create pods with an owner reference set to itself"
+            ));
         }
         if !flag("controller") {
             return self.refused(format!(
@@ -189,7 +213,8 @@ impl Sent<'_> {
             ));
         }
         if flag("blockOwnerDeletion") {
-            return self.refused(format!("node {node:?} must not set blockOwnerDeletion on an owner reference"));
+            return self
+                .refused(format!("node {node:?} must not set blockOwnerDeletion on an owner reference"));
         }
         let nodes = GroupResource::new("", "nodes");
         let found = self.world.get(&nodes, "", node).await?.ok_or_else(|| Status::not_found(&nodes, node))?;
@@ -242,9 +267,8 @@ impl Sent<'_> {
         let has_source = self.new.at(&source).is_some_and(|source| !source.is_null());
         let labels = forbidden_labels(self.new, self.old).join(", ");
         match self.request.operation {
-            Operation::Create if has_source => {
-                self.refused(format!("node {node:?} is not allowed to create pods with a non-nil configSource"))
-            }
+            Operation::Create if has_source => self
+                .refused(format!("node {node:?} is not allowed to create pods with a non-nil configSource")),
             Operation::Create if !labels.is_empty() => {
                 self.refused(format!("node {node:?} is not allowed to set the following labels: {labels}"))
             }
@@ -368,9 +392,10 @@ impl Sent<'_> {
     async fn driver_of_claim(&self, pod: &Value, volume: &Value) -> Result<String, Status> {
         let text = |name: &str| volume.str_at(&[name]).unwrap_or_default();
         let named = volume.str_at(&["persistentVolumeClaim", "claimName"]).map(str::to_owned);
-        let made = volume.get("ephemeral").filter(|own| !own.is_null()).map(|_| {
-            format!("{}-{}", pod.str_at(&["metadata", "name"]).unwrap_or_default(), text("name"))
-        });
+        let made = volume
+            .get("ephemeral")
+            .filter(|own| !own.is_null())
+            .map(|_| format!("{}-{}", pod.str_at(&["metadata", "name"]).unwrap_or_default(), text("name")));
         let Some(claim) = named.or(made) else { return Ok(String::new()) };
         let claims = GroupResource::new("", "persistentvolumeclaims");
         let Some(claim) = self.world.get(&claims, self.request.namespace, &claim).await? else {
@@ -412,7 +437,9 @@ impl Sent<'_> {
         };
         match node_of(own) == self.node {
             true => Ok(()),
-            false => self.refused(format!("can only {what} ResourceSlice with the same NodeName as the requesting node")),
+            false => self.refused(format!(
+                "can only {what} ResourceSlice with the same NodeName as the requesting node"
+            )),
         }
     }
 }
@@ -421,16 +448,16 @@ impl Sent<'_> {
 fn forbidden_labels<'a>(new: &'a Value, old: &'a Value) -> Vec<&'a str> {
     let label = |object: &'a Value, key: &str| object.str_at(&["metadata", "labels", key]);
     let of = |object: &'a Value| object.at(&["metadata", "labels"]).and_then(Value::as_object);
-    let keys = [new, old].into_iter().filter_map(of).flat_map(|labels| labels.iter().map(|(key, _)| key.as_str()));
+    let keys =
+        [new, old].into_iter().filter_map(of).flat_map(|labels| labels.iter().map(|(key, _)| key.as_str()));
     let changed: BTreeSet<&str> = keys.filter(|key| label(new, key) != label(old, key)).collect();
     changed.into_iter().filter(|key| !is_for_nodes(key)).collect()
 }
 
 fn is_for_nodes(label: &str) -> bool {
     let domain = label.split_once('/').map_or("", |(domain, _)| domain);
-    let is_below = |parent: &str| {
-        domain.strip_suffix(parent).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    };
+    let is_below =
+        |parent: &str| domain.strip_suffix(parent).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     if is_below(RESTRICTED) {
         return false;
     }
@@ -446,13 +473,25 @@ mod tests {
     fn world() -> Fake {
         let mut world = Fake::of(&[
             ("nodes", r#"{"metadata":{"name":"a","uid":"1"}}"#),
-            ("pods", r#"{"metadata":{"name":"own","namespace":"ns","uid":"2"},"spec":{"nodeName":"a","volumes":[
+            (
+                "pods",
+                r#"{"metadata":{"name":"own","namespace":"ns","uid":"2"},"spec":{"nodeName":"a","volumes":[
                 {"name":"t","projected":{"sources":[{"serviceAccountToken":{"audience":"vault"}},{"serviceAccountToken":{}}]}},
-                {"name":"c","csi":{"driver":"d"}},{"name":"p","persistentVolumeClaim":{"claimName":"claim"}}]}}"#),
+                {"name":"c","csi":{"driver":"d"}},{"name":"p","persistentVolumeClaim":{"claimName":"claim"}}]}}"#,
+            ),
             ("pods", r#"{"metadata":{"name":"other","namespace":"ns","uid":"3"},"spec":{"nodeName":"b"}}"#),
-            ("csidrivers.storage.k8s.io", r#"{"metadata":{"name":"d"},"spec":{"tokenRequests":[{"audience":"inline"}]}}"#),
-            ("csidrivers.storage.k8s.io", r#"{"metadata":{"name":"e"},"spec":{"tokenRequests":[{"audience":"bound"}]}}"#),
-            ("persistentvolumeclaims", r#"{"metadata":{"name":"claim","namespace":"ns"},"spec":{"volumeName":"v"}}"#),
+            (
+                "csidrivers.storage.k8s.io",
+                r#"{"metadata":{"name":"d"},"spec":{"tokenRequests":[{"audience":"inline"}]}}"#,
+            ),
+            (
+                "csidrivers.storage.k8s.io",
+                r#"{"metadata":{"name":"e"},"spec":{"tokenRequests":[{"audience":"bound"}]}}"#,
+            ),
+            (
+                "persistentvolumeclaims",
+                r#"{"metadata":{"name":"claim","namespace":"ns"},"spec":{"volumeName":"v"}}"#,
+            ),
             ("persistentvolumes", r#"{"metadata":{"name":"v"},"spec":{"csi":{"driver":"e"}}}"#),
         ]);
         world.allowed = false;
@@ -507,7 +546,10 @@ mod tests {
             (r#""imagePullSecrets":[{"name":"x"}]"#, "secrets"),
             (r#""containers":[{"envFrom":[{"configMapRef":{"name":"x"}}]}]"#, "configmaps"),
             (r#""volumes":[{"name":"v","ephemeral":{}}]"#, "persistentvolumeclaims"),
-            (r#""volumes":[{"name":"v","projected":{"sources":[{"clusterTrustBundle":{}}]}}]"#, "clustertrustbundles"),
+            (
+                r#""volumes":[{"name":"v","projected":{"sources":[{"clusterTrustBundle":{}}]}}]"#,
+                "clustertrustbundles",
+            ),
             (r#""resourceClaims":[{"name":"x"}]"#, "resourceclaims"),
         ] {
             let pod = pod(owner, &format!(r#"{{"nodeName":"a",{spec}}}"#));
@@ -550,7 +592,13 @@ mod tests {
             "node \"a\" cannot update labels through pod status",
         );
         let claimed = r#"{"spec":{"nodeName":"a"},"status":{"resourceClaimStatuses":[{"name":"x"}]}}"#;
-        check(Operation::Update, "pods/status", claimed, Some(own), "node \"a\" cannot update resource claim statues");
+        check(
+            Operation::Update,
+            "pods/status",
+            claimed,
+            Some(own),
+            "node \"a\" cannot update resource claim statues",
+        );
         check(Operation::Create, "pods/eviction", r#"{"metadata":{"name":"own"}}"#, None, "");
         check(
             Operation::Create,
@@ -559,7 +607,13 @@ mod tests {
             None,
             "node a can only evict pods with spec.nodeName set to itself",
         );
-        check(Operation::Create, "pods/eviction", r#"{"metadata":{"name":"lost"}}"#, None, "pods \"lost\" not found");
+        check(
+            Operation::Create,
+            "pods/eviction",
+            r#"{"metadata":{"name":"lost"}}"#,
+            None,
+            "pods \"lost\" not found",
+        );
         check(
             Operation::Create,
             "pods/binding",
@@ -577,21 +631,45 @@ mod tests {
         let plain = node("{}", "{}");
         let (create, update) = (Operation::Create, Operation::Update);
         check(create, "nodes", &plain, None, "");
-        check(create, "nodes", r#"{"metadata":{"name":"b"}}"#, None, "node \"a\" is not allowed to modify node \"b\"");
+        check(
+            create,
+            "nodes",
+            r#"{"metadata":{"name":"b"}}"#,
+            None,
+            "node \"a\" is not allowed to modify node \"b\"",
+        );
         let labels = r#"{"kubernetes.io/os":"linux","a.node.kubernetes.io/x":"y","example.com/x":"y"}"#;
         check(create, "nodes", &node(labels, "{}"), None, "");
         let bad = r#"{"node-restriction.kubernetes.io/x":"y","x.k8s.io/z":"y","node-role.kubernetes.io/master":""}"#;
         let list = "node-restriction.kubernetes.io/x, node-role.kubernetes.io/master, x.k8s.io/z";
         let why = format!("node \"a\" is not allowed to set the following labels: {list}");
         check(create, "nodes", &node(bad, "{}"), None, &why);
-        check(update, "nodes", &node(bad, "{}"), Some(&plain), &format!("is not allowed to modify labels: {list}"));
-        check(update, "nodes", &plain, Some(&node(bad, "{}")), &format!("is not allowed to modify labels: {list}"));
+        check(
+            update,
+            "nodes",
+            &node(bad, "{}"),
+            Some(&plain),
+            &format!("is not allowed to modify labels: {list}"),
+        );
+        check(
+            update,
+            "nodes",
+            &plain,
+            Some(&node(bad, "{}")),
+            &format!("is not allowed to modify labels: {list}"),
+        );
         check(update, "nodes", &node(bad, "{}"), Some(&node(bad, "{}")), "");
         let tainted = node("{}", r#"{"taints":[{"key":"x"}]}"#);
         check(update, "nodes", &plain, Some(&tainted), "node \"a\" is not allowed to modify taints");
         check(create, "nodes", &tainted, None, "");
         let source = node("{}", r#"{"configSource":{}}"#);
-        check(create, "nodes", &source, None, "node \"a\" is not allowed to create pods with a non-nil configSource");
+        check(
+            create,
+            "nodes",
+            &source,
+            None,
+            "node \"a\" is not allowed to create pods with a non-nil configSource",
+        );
         let owned = r#"{"metadata":{"name":"a","ownerReferences":[{"name":"x"}]}}"#;
         check(update, "nodes", owned, Some(&plain), "node \"a\" is not allowed to modify ownerReferences");
     }
@@ -599,10 +677,16 @@ mod tests {
     #[test]
     fn tokens() {
         let token = |bound: &str, audiences: &str| {
-            format!(r#"{{"metadata":{{"name":"sa"}},"spec":{{"audiences":{audiences},"boundObjectRef":{bound}}}}}"#)
+            format!(
+                r#"{{"metadata":{{"name":"sa"}},"spec":{{"audiences":{audiences},"boundObjectRef":{bound}}}}}"#
+            )
         };
         let create = |bound: &str, audiences: &str, expected: &str| {
-            check(Operation::Create, "serviceaccounts/token", &token(bound, audiences), None, expected);
+            let world = world();
+            let (plugin, path, operation) = (&NodeRestriction, "serviceaccounts/token", Operation::Create);
+            let request = Request { plugin, world: &world, path, operation };
+            let said = request.admit(&token(bound, audiences), None).err().unwrap_or_default();
+            assert_eq!(said.split_once("is forbidden: ").map_or(said.as_str(), |(_, why)| why), expected);
         };
         let own = r#"{"apiVersion":"v1","kind":"Pod","name":"own","uid":"2"}"#;
         for audiences in ["[]", r#"["vault"]"#, r#"["inline"]"#, r#"["bound"]"#] {
@@ -642,10 +726,12 @@ mod tests {
         let claim = |status: &str, label: &str| {
             format!(r#"{{"metadata":{{"name":"c","labels":{{"x":"{label}"}}}},"status":{status}}}"#)
         };
-        let (old, grown) = (claim("{}", "1"), claim(r#"{"capacity":{"storage":"2Gi"},"conditions":[]}"#, "1"));
+        let (old, grown) =
+            (claim("{}", "1"), claim(r#"{"capacity":{"storage":"2Gi"},"conditions":[]}"#, "1"));
         let claims = "persistentvolumeclaims/status";
         check(Operation::Update, claims, &grown, Some(&old), "");
-        let why = "node \"a\" is not allowed to update fields other than status.capacity and status.conditions";
+        let why =
+            "node \"a\" is not allowed to update fields other than status.capacity and status.conditions";
         check(Operation::Update, claims, &claim("{}", "2"), Some(&old), why);
         check(Operation::Update, claims, &claim(r#"{"phase":"Lost"}"#, "1"), Some(&old), why);
         check(Operation::Update, "persistentvolumeclaims", &grown, Some(&old), "may only update PVC status");

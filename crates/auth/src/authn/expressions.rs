@@ -125,7 +125,11 @@ impl Expression {
     }
 }
 
-pub(crate) fn compile(environment: &Environment, source: &str, wanted: Wanted) -> Result<Expression, ExpressionProblem> {
+pub(crate) fn compile(
+    environment: &Environment,
+    source: &str,
+    wanted: Wanted,
+) -> Result<Expression, ExpressionProblem> {
     if source.len() > EXPRESSION_LEN_MAX {
         let text = format!("must not exceed {EXPRESSION_LEN_MAX} bytes in length");
         return Err(ExpressionProblem::Invalid(text));

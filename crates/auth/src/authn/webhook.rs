@@ -14,8 +14,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
 use super::waiting::Waiting;
-use crate::review::ReviewClient;
 use crate::UserInfo;
+use crate::review::ReviewClient;
 
 /// Answers that are remembered.
 const ANSWERS_LEN_MAX: usize = 8 * 1024;

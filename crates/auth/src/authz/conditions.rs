@@ -17,8 +17,7 @@ static SHAPE: LazyLock<Arc<Shape>> = LazyLock::new(|| {
     };
     let text = Arc::new(Shape::string(None));
     let texts = Arc::new(Shape::list(text.clone(), ListKind::Atomic, None));
-    let requirement =
-        |name: &str| object(name, &[("key", &text), ("operator", &text), ("values", &texts)]);
+    let requirement = |name: &str| object(name, &[("key", &text), ("operator", &text), ("values", &texts)]);
     let selector = |name: &str, requirement: Arc<Shape>| {
         let requirements = Arc::new(Shape::list(requirement, ListKind::Atomic, None));
         object(name, &[("rawSelector", &text), ("requirements", &requirements)])
@@ -157,7 +156,12 @@ mod tests {
             (&["has(request.nonResourceAttributes)"], Ok(false)),
             (&["has(request.resourceAttributes) && request.resourceAttributes.resource == 'pods'"], Ok(true)),
             (&["request.extra['authorization.polder.dev/plane'][0] == 'acme'"], Ok(true)),
-            (&["request.resourceAttributes.fieldSelector.requirements.exists(r, r.key == 'spec.nodeName')"], Ok(true)),
+            (
+                &[
+                    "request.resourceAttributes.fieldSelector.requirements.exists(r, r.key == 'spec.nodeName')",
+                ],
+                Ok(true),
+            ),
             // What does not hold decides over what cannot be told.
             (&["request.nonResourceAttributes.path == '/x'", "false"], Ok(false)),
             (&["request.nonResourceAttributes.path == '/x'", "true"], Err(())),

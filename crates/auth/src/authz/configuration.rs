@@ -255,11 +255,8 @@ fn connection(own: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) -
     None
 }
 
-const FILE: Form = Form::Members(&[
-    ("apiVersion", Form::Text),
-    ("kind", Form::Text),
-    ("authorizers", Form::List(&ENTRY)),
-]);
+const FILE: Form =
+    Form::Members(&[("apiVersion", Form::Text), ("kind", Form::Text), ("authorizers", Form::List(&ENTRY))]);
 static ENTRY: Form = Form::Members(&[
     ("type", Form::Text),
     ("name", Form::Text),
@@ -274,10 +271,7 @@ static ENTRY: Form = Form::Members(&[
             ("subjectAccessReviewVersion", Form::Text),
             ("matchConditionSubjectAccessReviewVersion", Form::Text),
             ("failurePolicy", Form::Text),
-            (
-                "connectionInfo",
-                Form::Members(&[("type", Form::Text), ("kubeConfigFile", Form::Text)]),
-            ),
+            ("connectionInfo", Form::Members(&[("type", Form::Text), ("kubeConfigFile", Form::Text)])),
             ("matchConditions", Form::List(&Form::Members(&[("expression", Form::Text)]))),
         ]),
     ),
@@ -319,7 +313,10 @@ mod tests {
         let shown: Vec<_> = read.authorizers.iter().map(|one| (one.kind.name(), one.name.as_str())).collect();
         assert_eq!(shown, [("Node", "nodes"), ("Webhook", "iam"), ("RBAC", "roles")]);
         let AuthorizerKind::Webhook(own) = &read.authorizers[1].kind else { panic!("no webhook") };
-        assert_eq!((own.timeout, own.authorized, own.unauthorized), (Duration::from_secs(3), AUTHORIZED, UNAUTHORIZED));
+        assert_eq!(
+            (own.timeout, own.authorized, own.unauthorized),
+            (Duration::from_secs(3), AUTHORIZED, UNAUTHORIZED)
+        );
         assert_eq!((own.failure, own.version), (FailurePolicy::Deny, ReviewVersion::V1));
         assert_eq!(own.kubeconfig, PathBuf::from("/etc/iam.kubeconfig"));
     }
@@ -348,8 +345,14 @@ mod tests {
         refused(json!([(rbac("a")), (rbac("b"))]), r#"authorizers[1].type: Duplicate value: "RBAC""#);
         refused(json!([(entry(&[])), (entry(&[]))]), r#"authorizers[1].name: Duplicate value: "iam""#);
         refused(json!([(rbac(""))]), "authorizers[0].name: Required value");
-        refused(json!([(rbac("A_b"))]), r#"authorizers[0].name: Invalid value: "A_b": authorizer name is invalid: "#);
-        refused(json!([{"type": "Webhook", "name": "a"}]), "authorizers[0].webhook: Required value: required when type=Webhook");
+        refused(
+            json!([(rbac("A_b"))]),
+            r#"authorizers[0].name: Invalid value: "A_b": authorizer name is invalid: "#,
+        );
+        refused(
+            json!([{"type": "Webhook", "name": "a"}]),
+            "authorizers[0].webhook: Required value: required when type=Webhook",
+        );
         refused(
             json!([{"type": "RBAC", "name": "a", "webhook": {}}]),
             r#"authorizers[0].webhook: Invalid value: "non-null": may only be specified when type=Webhook"#,
@@ -384,19 +387,39 @@ mod tests {
                 json!("InClusterConfig"),
                 r#"connectionInfo.type: Unsupported value: "InClusterConfig": supported values: "KubeConfigFile""#,
             ),
-            (&["connectionInfo", "kubeConfigFile"], json!(""), "connectionInfo.kubeConfigFile: Required value"),
+            (
+                &["connectionInfo", "kubeConfigFile"],
+                json!(""),
+                "connectionInfo.kubeConfigFile: Required value",
+            ),
             (&["connectionInfo", "kubeConfigFile"], json!("a/b"), "must be an absolute path"),
-            (&["matchConditions"], json!([{"expression": "request.user"}]), "matchConditions[0].expression: Invalid value: \"request.user\": must evaluate to bool"),
+            (
+                &["matchConditions"],
+                json!([{"expression": "request.user"}]),
+                "matchConditions[0].expression: Invalid value: \"request.user\": must evaluate to bool",
+            ),
             (&["matchConditions"], json!([{"expression": "x"}]), "compilation failed: "),
-            (&["cacheAuthorizedRequests"], json!("no"), "authorizers[0].webhook.cacheAuthorizedRequests must be true or false"),
-            (&["retries"], json!(3), r#"strict decoding error: unknown field "authorizers[0].webhook.retries""#),
+            (
+                &["cacheAuthorizedRequests"],
+                json!("no"),
+                "authorizers[0].webhook.cacheAuthorizedRequests must be true or false",
+            ),
+            (
+                &["retries"],
+                json!(3),
+                r#"strict decoding error: unknown field "authorizers[0].webhook.retries""#,
+            ),
         ];
         for (path, value, expected) in rows {
             let path: Vec<&str> = ["webhook"].iter().chain(path).copied().collect();
             refused(json!([(entry(&[(&path, value)]))]), expected);
         }
-        let other = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration"});
+        let other =
+            json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration"});
         let said = AuthorizationConfiguration::read(&other).unwrap_err().to_string();
-        assert_eq!(said, r#"no kind "AuthenticationConfiguration" is registered for version "apiserver.config.k8s.io/v1""#);
+        assert_eq!(
+            said,
+            r#"no kind "AuthenticationConfiguration" is registered for version "apiserver.config.k8s.io/v1""#
+        );
     }
 }

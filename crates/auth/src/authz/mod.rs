@@ -253,10 +253,7 @@ mod tests {
     }
 
     async fn decide(user: &UserInfo, plane: u64, target: Target<'_>) -> Decision {
-        Chain::default()
-            .authorize(&question(user, plane, target))
-            .await
-            .unwrap()
+        Chain::default().authorize(&question(user, plane, target)).await.unwrap()
     }
 
     #[tokio::test]
@@ -334,9 +331,11 @@ mod tests {
         let (ann, pods) = (UserInfo::authenticated("ann", []), GroupResource::new("", "pods"));
         for (number, (all, expected)) in rows.into_iter().enumerate() {
             let chain = Chain::default();
-            let steps: Vec<Step> = all.iter().map(|say| Step::new("Fixed", "f", Arc::new(Fixed(*say)))).collect();
+            let steps: Vec<Step> =
+                all.iter().map(|say| Step::new("Fixed", "f", Arc::new(Fixed(*say)))).collect();
             chain.replace(steps.clone());
-            let target = Target::Resource { resource: &pods, version: "v1", subresource: "", namespace: "", name: "" };
+            let target =
+                Target::Resource { resource: &pods, version: "v1", subresource: "", namespace: "", name: "" };
             let found = match chain.authorize(&question(&ann, 2, target)).await {
                 Ok(Decision::Allow { .. }) => "allow".to_owned(),
                 Ok(Decision::Deny { reason }) => format!("deny {reason}"),

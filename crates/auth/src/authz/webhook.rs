@@ -199,7 +199,13 @@ mod tests {
             user: &ann,
             plane: PlaneId(7),
             verb: "list",
-            target: Target::Resource { resource: &pods, version: "v1", subresource: "", namespace: "x", name: "" },
+            target: Target::Resource {
+                resource: &pods,
+                version: "v1",
+                subresource: "",
+                namespace: "x",
+                name: "",
+            },
             selectors: Selectors { fields: fields.requirements(), labels: labels.requirements() },
         };
         let expected = json!({

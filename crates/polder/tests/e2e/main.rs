@@ -8,6 +8,7 @@
 mod aggregation;
 mod audit;
 mod authentication;
+mod authorization;
 mod conversion;
 mod custom;
 mod discovery;

@@ -138,7 +138,10 @@ mod tests {
         graph.set(&namespace, &other, pod("a", &[secret]));
         let sees = |graph: &Graph, node: &str| graph.relates(node, Referent::Secret, "n", "s");
         assert!(sees(&graph, "a") && !sees(&graph, "b"));
-        assert!(!graph.relates("a", Referent::Secret, "m", "s") && !graph.relates("a", Referent::ConfigMap, "n", "s"));
+        assert!(
+            !graph.relates("a", Referent::Secret, "m", "s")
+                && !graph.relates("a", Referent::ConfigMap, "n", "s")
+        );
         assert_eq!(graph.volume_claims("a"), HashSet::from([("n".into(), "p".into())]));
         graph.set(&namespace, &one, None);
         assert!(sees(&graph, "a"), "the other pod still needs it");
@@ -154,7 +157,8 @@ mod tests {
 
     #[test]
     fn mirror_pods_show_nothing() {
-        let mut pod = polder_model::json!({"metadata": {}, "spec": {"nodeName": "a", "serviceAccountName": "s"}});
+        let mut pod =
+            polder_model::json!({"metadata": {}, "spec": {"nodeName": "a", "serviceAccountName": "s"}});
         assert_eq!(PlacedPod::read("p", &pod).unwrap().references.len(), 1);
         pod.set_at(&["metadata", "annotations", "kubernetes.io/config.mirror"], "x");
         assert_eq!(PlacedPod::read("p", &pod).unwrap().references.len(), 0);

@@ -39,7 +39,11 @@ pub enum Ruling<'a> {
     /// It is not about anything of one node: the rules of the role `system:node` decide.
     ByRole,
     /// If the node has to do with this.
-    IfRelated { thing: Thing, namespace: &'a str, name: &'a str },
+    IfRelated {
+        thing: Thing,
+        namespace: &'a str,
+        name: &'a str,
+    },
 }
 
 /// The node somebody is; empty if it cannot be told which, `None` for everybody else.
@@ -64,12 +68,16 @@ pub fn rule<'a>(node: &str, attributes: &Attributes<'a>) -> Ruling<'a> {
     match (resource.group.as_str(), resource.resource.as_str()) {
         ("", "secrets") => request.read(Thing::Needed(Referent::Secret)),
         ("", "configmaps") => request.read(Thing::Needed(Referent::ConfigMap)),
-        ("", "persistentvolumeclaims") if subresource == "status" => request.status(Thing::Needed(Referent::VolumeClaim)),
+        ("", "persistentvolumeclaims") if subresource == "status" => {
+            request.status(Thing::Needed(Referent::VolumeClaim))
+        }
         ("", "persistentvolumeclaims") => request.get(Thing::Needed(Referent::VolumeClaim)),
         ("", "persistentvolumes") => request.get(Thing::Volume),
         ("resource.k8s.io", "resourceclaims") => request.get(Thing::Needed(Referent::ResourceClaim)),
         ("storage.k8s.io", "volumeattachments") => request.get(Thing::Attachment),
-        ("", "serviceaccounts") if attributes.verb == "get" => request.get(Thing::Needed(Referent::ServiceAccount)),
+        ("", "serviceaccounts") if attributes.verb == "get" => {
+            request.get(Thing::Needed(Referent::ServiceAccount))
+        }
         ("", "serviceaccounts") => request.token(),
         ("coordination.k8s.io", "leases") => request.lease(),
         ("storage.k8s.io", "csinodes") => request.csi_node(),
@@ -208,16 +216,20 @@ impl<'a> Request<'_, 'a> {
             ("", "list" | "watch") if self.selects("spec.nodeName") => Ruling::Allow,
             ("", "list" | "watch") if !self.name.is_empty() => self.related(Thing::Pod),
             ("", "list" | "watch") => refuse("can only list/watch pods with spec.nodeName field selector"),
-            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => Ruling::Allow,
+            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
+                Ruling::Allow
+            }
             _ => SILENT,
         }
     }
 
     /// Whether a request is only about what has this node in a field.
     fn selects(&self, field: &str) -> bool {
-        self.attributes.selectors.fields.iter().any(|one| {
-            one.path == field && one.operator == FieldOperator::Equals && one.value == self.node
-        })
+        self.attributes
+            .selectors
+            .fields
+            .iter()
+            .any(|one| one.path == field && one.operator == FieldOperator::Equals && one.value == self.node)
     }
 }
 
@@ -310,7 +322,10 @@ mod tests {
         check("delete /nodes /a -", "no: ");
         check("get /pods n/x -", "Pod n/x");
         check("list /pods / spec.nodeName=a", "yes");
-        check("watch /pods / spec.nodeName!=a", "no: can only list/watch pods with spec.nodeName field selector");
+        check(
+            "watch /pods / spec.nodeName!=a",
+            "no: can only list/watch pods with spec.nodeName field selector",
+        );
         check("list /pods n/ -", "no: can only list/watch pods with spec.nodeName field selector");
         check("watch /pods n/x -", "Pod n/x");
         check("create /pods n/ -", "yes");
@@ -337,9 +352,6 @@ mod tests {
             target: Target::Path("/api"),
             selectors: Selectors::default(),
         };
-        assert_eq!(
-            rule("", &attributes),
-            Ruling::Refuse("unknown node for user \"system:node:\"".into())
-        );
+        assert_eq!(rule("", &attributes), Ruling::Refuse("unknown node for user \"system:node:\"".into()));
     }
 }
