@@ -83,7 +83,7 @@ fn authorization_webhooks() {
     let kubeconfig = directory.path().join("iam.kubeconfig");
     fs::write(&kubeconfig, webhook.kubeconfig("/authorize")).unwrap();
     let own = entry("iam", &kubeconfig, &[]);
-    let (polder, acme, other) = start(directory, &file(&[own.clone()]));
+    let (polder, acme, other) = start(directory, &file(std::slice::from_ref(&own)));
     let (ann, bob) = (acme.with_token("ann-token").unwrap(), acme.with_token("bob-token").unwrap());
     ann.get(MAPS).expect(200);
     let before = asked.lock().unwrap().len();

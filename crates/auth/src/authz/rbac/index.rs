@@ -526,14 +526,14 @@ mod tests {
         let roles = ["get", "list", "watch", "patch"].map(role);
         let intern = |roles: Vec<Arc<Role>>| Arc::new(RoleSet::new(roles));
         let mut state = 1u64;
-        let mut random = move |below: u64| {
+        let mut random = move |below: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
+            usize::try_from(state >> 33).unwrap() % below
         };
         let mut index = Index::new(&[], intern);
         let mut bounds: HashMap<(SmolStr, SmolStr), Arc<Bound>> = HashMap::new();
         for step in 0..2_000 {
-            let namespace = SmolStr::new(["", "a", "b"][random(3) as usize]);
+            let namespace = SmolStr::new(["", "a", "b"][random(3)]);
             let name = format_smolstr!("b{}", random(12));
             let key = (namespace.clone(), name.clone());
             let new = (random(4) > 0).then(|| {
@@ -544,7 +544,7 @@ mod tests {
                 });
                 let binding =
                     Binding { kind: RoleKind::Role, role: "r".into(), subjects: subjects.collect() };
-                let role = roles.get(random(5) as usize).cloned();
+                let role = roles.get(random(5)).cloned();
                 Arc::new(Bound { namespace, name, binding: Arc::new(binding), role })
             });
             match &new {
