@@ -534,7 +534,7 @@ impl World for Surroundings<'_> {
                 },
                 selectors: authz::Selectors::default(),
             };
-            Ok(self.registry.authorizer.authorize(&attributes).await?.is_allow())
+            Ok(self.registry.decide(self.context, &attributes).await?.is_allow())
         })
     }
 
@@ -567,7 +567,7 @@ impl World for Surroundings<'_> {
                 target,
                 selectors: authz::Selectors::default(),
             };
-            Ok(match self.registry.authorizer.authorize(&attributes).await {
+            Ok(match self.registry.decide(self.context, &attributes).await {
                 Ok(decision) => polder_admission::Decision {
                     allowed: decision.is_allow(),
                     reason: decision.reason().to_string(),

@@ -145,7 +145,7 @@ impl Registry {
         let target = AuthTarget::Resource { resource, version: "*", subresource: "", namespace, name };
         let (user, plane) = (&context.user, context.plane.id);
         let attributes = Attributes { user, plane, verb, target, selectors: Selectors::default() };
-        Ok(self.authorizer.authorize(&attributes).await?.is_allow())
+        Ok(self.decide(context, &attributes).await?.is_allow())
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use polder_auth::MASTERS;
 use polder_auth::authn::Authenticators;
 use polder_auth::authz::{self, Attributes, Chain, Decision, Selectors};
 use polder_model::{GroupResource, GroupVersion, PlaneId, Status, Value};
@@ -243,7 +244,7 @@ impl Registry {
         selectors: Selectors<'_>,
     ) -> Result<(), Status> {
         let attributes = Attributes { user: &context.user, plane: context.plane.id, verb, target, selectors };
-        let decision = self.authorizer.authorize(&attributes).await?;
+        let decision = self.decide(context, &attributes).await?;
         if context.audited {
             context.decided(&decision);
         }
@@ -259,6 +260,19 @@ impl Registry {
                 })
             }
         }
+    }
+
+    /// Asks whoever decides, about the user of a request or somebody else. A request that has a turn gives it back where a
+    /// webhook may have to be waited for.
+    pub(crate) async fn decide(
+        &self,
+        context: &RequestContext,
+        attributes: &Attributes<'_>,
+    ) -> Result<Decision, Status> {
+        if !attributes.user.in_group(MASTERS) && !self.access_webhooks().is_empty() {
+            context.may_wait()?;
+        }
+        self.authorizer.authorize(attributes).await
     }
 
     /// May somebody read a path that is no resource.

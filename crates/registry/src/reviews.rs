@@ -91,7 +91,7 @@ async fn access(
     let (fields, labels) = (field_requirements(question), label_requirements(question));
     let selectors = Selectors { fields: &fields, labels: &labels };
     let attributes = Attributes { user, plane: context.plane.id, verb, target, selectors };
-    let decision = match registry.authorizer.authorize(&attributes).await {
+    let decision = match registry.decide(context, &attributes).await {
         Ok(decision) => decision,
         Err(status) => return Ok(json!({"allowed": false, "evaluationError": (status.message)})),
     };

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use crate::world::{Plane, World};
 use polder_auth::authz::configuration::{AuthorizationConfiguration, AuthorizerKind};
 use polder_auth::{ReviewAnswer, ReviewClient};
-use polder_model::{SmolStr, Value, json};
+use polder_model::{SmolStr, Status, Value, json};
 use polder_registry::authorizers::{AccessWebhook, Decider};
+use polder_registry::context::Pace;
 
 const MAPS: &str = "v1/configmaps/default";
 
@@ -295,4 +296,32 @@ async fn reviews_ask_webhooks() {
     assert_eq!(said.at(&["status", "incomplete"]), Some(&Value::Bool(true)));
     let problem = "webhook authorizer does not support user rule resolution";
     assert_eq!(said.str_at(&["status", "evaluationError"]), Some(problem));
+}
+
+/// Whoever holds a turn that others want gives it back before a webhook is waited for, and only then.
+#[tokio::test]
+async fn turns_are_given_back_before_webhooks_are_asked() {
+    #[derive(Default)]
+    struct Turn(AtomicU64);
+
+    impl Pace for Turn {
+        fn waits(&self) -> Result<(), Status> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    let world = World::new();
+    let acme = world.plane("acme", json!({})).await;
+    let ann = acme.as_user("ann", &[]);
+    let given_back = async |plane: &Plane<'_>| {
+        let (context, turn) = (plane.context(), Arc::new(Turn::default()));
+        context.set_pace(Some(turn.clone()));
+        let target = plane.target("v1/configmaps/default/x").await;
+        world.registry.get(&context, &target, "").await.unwrap_err();
+        count(&turn.0)
+    };
+    assert_eq!(given_back(&ann).await, 0);
+    configure(&world, Fake::new(|_| Some(Ok(json!({"allowed": true})))), &[]);
+    assert_eq!((given_back(&ann).await, given_back(&acme).await), (1, 0));
 }
