@@ -12,7 +12,7 @@ use polder_auth::UserInfo;
 use polder_auth::authz::rbac::cover::{self, Missing};
 use polder_auth::authz::rbac::{Role, RoleSet, Rule};
 use polder_model::{GroupResource, SmolStr, Status, Value, json};
-use polder_store::{ListQuery, ObjectName, Plane, SpaceId, StoredObject};
+use polder_store::{ListQuery, ObjectName, Plane, Revision, SpaceId, StoredObject};
 use tokio::sync::Semaphore;
 
 use crate::bootstrap::{self, BootstrapObject};
@@ -34,14 +34,16 @@ static DEFAULTS: LazyLock<Vec<BootstrapObject>> = LazyLock::new(bootstrap::defau
 
 /// What is known of layers that planes stand on.
 pub(crate) struct DefaultRoles {
+    /// How far the store had come when the server started: planes made later have what they should.
+    started: Revision,
     /// Layers whose default roles lack nothing: they are not looked at again.
     whole: Mutex<HashSet<SpaceId>>,
     places: Semaphore,
 }
 
-impl Default for DefaultRoles {
-    fn default() -> DefaultRoles {
-        DefaultRoles { whole: Mutex::default(), places: Semaphore::new(PLACES) }
+impl DefaultRoles {
+    pub(crate) fn new(started: Revision) -> DefaultRoles {
+        DefaultRoles { started, whole: Mutex::default(), places: Semaphore::new(PLACES) }
     }
 }
 
@@ -121,6 +123,9 @@ fn rule_value(rule: &Rule) -> Value {
 impl Registry {
     /// Brings default roles and bindings of a plane back. What cannot be written stays away: it is tried again after the next start.
     pub(crate) async fn restore_default_roles(&self, plane: &Arc<Plane>) -> Result<(), Status> {
+        if plane.floor > self.default_roles.started || self.is_importing(plane.id) {
+            return Ok(());
+        }
         let _place = self.default_roles.places.acquire().await;
         let Some(found) = self.found_roles(plane).await? else { return Ok(()) };
         let is_whole = |space: SpaceId| self.default_roles.whole.lock().contains(&space);
@@ -138,6 +143,13 @@ impl Registry {
                     let value = Value::parse_own(stored.record.body()).unwrap_or_default();
                     match repair(&default.value, &value) {
                         Repair::Nothing => continue,
+                        Repair::Update(mut value) => {
+                            base_lacks |= Some(stored.space) == base;
+                            // Not over what somebody writes meanwhile.
+                            let version = plane.resource_version(stored.revision).to_string();
+                            value.set_at(&["metadata", "resourceVersion"], version);
+                            self.restore(plane, default, Some(Repair::Update(value))).await
+                        }
                         needed => {
                             base_lacks |= Some(stored.space) == base;
                             self.restore(plane, default, Some(needed)).await

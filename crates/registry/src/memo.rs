@@ -82,9 +82,16 @@ impl<V: Clone> Memo<V> {
         (true, planes.insert(plane, Slot { value, used }).map(|slot| slot.value))
     }
 
-    /// What is being made for a plane may be wrong; what is kept knows it.
-    pub(crate) fn touch(&self, plane: PlaneId) {
+    /// Tells what is kept of a plane about a change; gives it away if it cannot follow. What is being made is not kept: it may have
+    /// been made before the change.
+    pub(crate) fn tell(&self, plane: PlaneId, follows: impl FnOnce(&V) -> bool) -> Option<V> {
+        // Under the lock, so that the change is told to what is kept from now on.
+        let mut planes = self.planes.lock();
         self.changes(plane).fetch_add(1, Ordering::AcqRel);
+        if planes.get(&plane).is_some_and(|slot| follows(&slot.value)) {
+            return None;
+        }
+        planes.remove(&plane).map(|slot| slot.value)
     }
 
     /// What is known of a plane may be wrong.
@@ -123,6 +130,29 @@ mod tests {
         assert_eq!(memo.forget(one), Some(2));
         assert_eq!(memo.keep(one, 3, epoch), (false, None));
         assert_eq!((memo.get(one), memo.len()), (None, 0));
+    }
+
+    #[test]
+    fn what_follows_stays_and_what_is_being_made_does_not() {
+        let memo: Memo<u32> = Memo::default();
+        let plane = PlaneId(1);
+        memo.keep(plane, 1, memo.epoch(plane));
+        let epoch = memo.epoch(plane);
+        let mut told = 0;
+        assert_eq!(
+            memo.tell(plane, |value| {
+                told = *value;
+                true
+            }),
+            None
+        );
+        assert_eq!((told, memo.get(plane)), (1, Some(1)));
+        assert_eq!(memo.keep(plane, 2, epoch), (false, None));
+        assert_eq!(memo.tell(plane, |_| false), Some(1));
+        assert_eq!((memo.get(plane), memo.tell(plane, |_| true)), (None, None));
+        let (value, is_new) = memo.get_or_insert_with(plane, || 3);
+        assert!(value == 3 && is_new && !memo.get_or_insert_with(plane, || 4).1);
+        assert_eq!(memo.peek(plane), Some(3));
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Registry {
             roles,
             nodes,
             authorizers,
-            default_roles: DefaultRoles::default(),
+            default_roles: DefaultRoles::new(store.current()),
             flows: FlowsOfPlanes::default(),
             webhooks: Arc::new(Webhooks::new(&store)),
             extensions: ExtensionLists::default(),

@@ -99,6 +99,19 @@ struct Own {
 }
 
 impl Book {
+    /// Notes that a binding was written, if it can be read by itself.
+    fn note(&self, name: ObjectName) -> bool {
+        let mut changed = self.changed.lock();
+        if self.own.is_none() || changed.len() >= CHANGED_LEN_MAX {
+            return false;
+        }
+        if !changed.contains(&name) {
+            changed.push(name);
+        }
+        self.is_stale.store(true, Ordering::Release);
+        true
+    }
+
     /// Whether nothing was written since it was made.
     fn is_fresh(&self) -> bool {
         !self.is_stale.load(Ordering::Acquire)
@@ -211,21 +224,7 @@ impl Roles {
     /// A role or binding was written or removed.
     pub(crate) fn changed(&self, plane: PlaneId, plural: &str, name: ObjectName) {
         let is_binding = matches!(plural, "rolebindings" | "clusterrolebindings");
-        let book = self.planes.peek(plane).filter(|book| is_binding && book.own.is_some());
-        let Some(book) = book else { return self.forget(plane) };
-        {
-            let mut changed = book.changed.lock();
-            if changed.len() >= CHANGED_LEN_MAX {
-                drop(changed);
-                return self.forget(plane);
-            }
-            if !changed.contains(&name) {
-                changed.push(name);
-            }
-        }
-        book.is_stale.store(true, Ordering::Release);
-        // Whoever is making another one may have looked before.
-        self.planes.touch(plane);
+        self.lighten(self.planes.tell(plane, |book| is_binding && book.note(name)));
     }
 
     /// What is known of a plane's bindings may be wrong.

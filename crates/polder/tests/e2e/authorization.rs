@@ -271,3 +271,17 @@ fn nodes_work_in_their_plane() {
     node.get(&format!("{secrets}/s")).expect(403);
     account.get(MAPS).expect(401);
 }
+
+/// A default role that was deleted is there again when its plane is used after a start.
+#[test]
+fn default_roles_come_back_after_a_start() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:basic-user";
+    acme.delete(role).expect(200);
+    acme.get(role).expect(404);
+    let (_, directory) = polder.stop();
+    let polder = Polder::start_in(directory, "");
+    let acme = polder.admin.in_plane("acme");
+    eventually("the role is back", || acme.get(role).code == 200);
+}

@@ -458,9 +458,16 @@ async fn default_roles_come_back() {
     acme.patch(&format!("{roles}/system:public-info-viewer"), PatchKind::Merge, off).await.unwrap();
     let usage = |plane: &Plane<'_>| plane.context().plane.usage.objects();
     let before = usage(&other);
-    for plane in [&acme, &other, &world.core()] {
-        world.registry.resume_chores(plane.context().plane.id).await;
+    let ids = [&acme, &other, &world.core()].map(|plane| plane.context().plane.id);
+    for id in ids {
+        world.registry.resume_chores(id).await;
     }
+    text(acme.get(&format!("{roles}/system:basic-user")).await, 404);
+    let restarted = World { registry: world.again() };
+    for id in ids {
+        restarted.registry.resume_chores(id).await;
+    }
+    let acme = Plane::new(&restarted, "acme");
     acme.get(&format!("{roles}/system:basic-user")).await.unwrap();
     acme.get(&format!("{bindings}/system:basic-user")).await.unwrap();
     let rules = |value: Value| value.array_at(&["rules"]).len();

@@ -60,6 +60,12 @@ impl World {
         World { registry }
     }
 
+    /// Another registry on the same store, as after a start.
+    pub(crate) fn again(&self) -> Arc<Registry> {
+        let Registry { store, options, .. } = &*self.registry;
+        Arc::new(Registry::new(store.clone(), Chain::default(), options.clone()))
+    }
+
     /// Makes a plane the way a provider does.
     pub(crate) async fn plane(&self, name: &str, spec: Value) -> Plane<'_> {
         let core = Plane::new(self, "core");
