@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use polder_model::{GroupResource, GroupVersionKind, PlaneId, Status, Value};
+use polder_model::{GroupResource, GroupVersionKind, PlaneId, SmolStr, Status, Value};
 
 use crate::attributes::{Attributes, Operation, Options, User};
 use parking_lot::Mutex;
@@ -21,6 +21,8 @@ use crate::world::{Answer, Found, Question, World};
 pub(crate) struct Fake {
     pub(crate) objects: Vec<(&'static str, Value)>,
     pub(crate) allowed: bool,
+    /// Who asks, and their groups.
+    pub(crate) user: (&'static str, Vec<SmolStr>),
     pub(crate) rules: Rulebook,
     /// What webhooks say, by their address and what they are asked.
     pub(crate) webhook: fn(&str, &Value) -> Result<Value, String>,
@@ -32,6 +34,7 @@ impl Default for Fake {
         Fake {
             objects: Vec::new(),
             allowed: false,
+            user: ("jane", Vec::new()),
             rules: Rulebook::default(),
             webhook: |_, _| Err("nobody is there".into()),
             calls: Mutex::default(),
@@ -215,7 +218,7 @@ impl Request<'_> {
         let name = object.or(old).and_then(|one| one.str_at(&["metadata", "name"])).unwrap_or("x");
         let attributes = Attributes {
             plane: PlaneId::CORE,
-            user: User { name: "jane", uid: "", groups: &[], extra: &[] },
+            user: User { name: self.world.user.0, uid: "", groups: &self.world.user.1, extra: &[] },
             operation: self.operation,
             resource: &resource,
             version: "v1",

@@ -6,6 +6,11 @@
 pub mod authn;
 pub mod authority;
 pub mod authz;
+mod document;
+mod review;
+
+pub use document::ConfigurationError;
+pub use review::{ReviewAnswer, ReviewClient};
 
 use std::collections::HashSet;
 

@@ -5,8 +5,10 @@
 //! served, so that every rule can be tested with plain values.
 
 pub mod field;
+pub mod go_duration;
 pub mod lanes;
 pub mod names;
+pub mod pod;
 pub mod quantity;
 pub mod recent;
 pub mod selector;

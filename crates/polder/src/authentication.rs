@@ -1,30 +1,25 @@
 //! How people are known, as the configuration says it: files that are read at start and again when they change, and the way from
-//! the server to issuers and to the token webhook.
-//!
-//! A changed file that is wrong is reported and not taken over: who could work before still can.
+//! the server to issuers.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bytes::Bytes;
 use polder_auth::authn::{
-    Authenticators, Configuration, IssuerAnswer, IssuerClient, IssuerGet, ProxyHeaders, ReviewAnswer,
-    Sources, StaticTokens, TokenReviewer, TokenWebhook,
+    Authenticators, Configuration, IssuerAnswer, IssuerClient, IssuerGet, ProxyHeaders, Sources,
+    StaticTokens, TokenWebhook,
 };
-use polder_client_http::{Client, ClientOptions, Egress, Fetch, Fetcher, Kubeconfig, Method};
-use polder_model::{PlaneId, Value};
+use polder_client_http::{Egress, Fetch, Fetcher};
+use polder_model::PlaneId;
 use polder_store::Store;
 use serde::Deserialize;
-use tokio_util::sync::CancellationToken;
 
-/// How often files are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Longer files are something else.
-const FILE_BYTES_MAX: u64 = 16 << 20;
-/// What is read of a webhook's answer.
-const REVIEW_BYTES_MAX: usize = 1 << 20;
+use crate::follow::{self, Followed, read};
+use crate::reviewer::{self, Reviewer};
+
+/// For an answer of the token webhook.
+const REVIEW_PATIENCE: Duration = Duration::from_secs(10);
 
 /// `authentication` of the server's configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -93,7 +88,15 @@ pub(crate) struct Files {
 pub(crate) struct Held {
     tokens: Option<String>,
     config: Option<String>,
-    webhook: Option<String>,
+    webhook: Option<reviewer::Held>,
+}
+
+/// The files of a running server.
+pub(crate) struct FollowedFiles {
+    files: Files,
+    taken: parking_lot::Mutex<Held>,
+    authenticators: Arc<Authenticators>,
+    store: Arc<Store>,
 }
 
 impl Files {
@@ -112,7 +115,7 @@ impl Files {
         Ok(Held {
             tokens: text(self.token_file.as_ref())?,
             config: text(self.settings.config.as_ref())?,
-            webhook: text(self.settings.token_webhook.as_ref().map(|own| &own.kubeconfig))?,
+            webhook: self.settings.token_webhook.as_ref().map(|own| reviewer::held(&own.kubeconfig)),
         })
     }
 
@@ -133,20 +136,18 @@ impl Files {
         }
         if let (Some(text), Some(path)) = (&held.config, &self.settings.config) {
             let what = || path.display().to_string();
-            let document: Value = serde_saphyr::from_str(text)
-                .map_err(|error| anyhow::anyhow!(error.without_snippet().to_string()))
-                .with_context(what)?;
+            let document = follow::document(text).with_context(what)?;
             let Configuration { issuers, anonymous } =
                 Configuration::read(&document, &self.own_url).with_context(what)?;
             (sources.issuers, sources.anonymous) = (issuers, anonymous);
         }
-        if let (Some(text), Some(own)) = (&held.webhook, &self.settings.token_webhook) {
+        if let (Some(access), Some(own)) = (&held.webhook, &self.settings.token_webhook) {
             // One that is the same goes on knowing what it knows.
-            let same = before.filter(|(before, _)| before.webhook.as_ref() == Some(text));
+            let same = before.filter(|(before, _)| before.webhook.as_ref() == Some(access));
             sources.webhook = match same.and_then(|(_, sources)| sources.webhook.clone()) {
                 Some(webhook) => Some(webhook),
                 None => {
-                    let reviewer = Reviewer::new(&own.kubeconfig)?;
+                    let reviewer = Reviewer::new(access, REVIEW_PATIENCE)?;
                     Some(Arc::new(TokenWebhook::new(Arc::new(reviewer), own.cache_seconds.into())))
                 }
             };
@@ -161,68 +162,45 @@ impl Files {
         Ok(sources)
     }
 
-    /// Takes over what the files come to say, until told to stop.
-    pub(crate) async fn follow(
+    /// The same to be followed, if there are any.
+    pub(crate) fn followed(
         self,
-        mut taken: Held,
+        taken: Held,
         authenticators: Arc<Authenticators>,
         store: Arc<Store>,
-        stop: CancellationToken,
-    ) {
-        let files = Arc::new(self);
-        if files.token_file.is_none()
-            && files.settings.config.is_none()
-            && files.settings.token_webhook.is_none()
-        {
-            return;
-        }
-        let mut seen = taken.clone();
-        let mut was_unreadable = false;
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-            }
-            let own = files.clone();
-            // A file may be on a disk that is away.
-            let Ok(held) = tokio::task::spawn_blocking(move || own.held()).await else { continue };
-            let outcome = match held {
-                Ok(held) if seen == held => {
-                    was_unreadable = false;
-                    continue;
-                }
-                Ok(held) => {
-                    was_unreadable = false;
-                    seen = held.clone();
-                    let old = authenticators.sources();
-                    files.sources(&held, Some((&taken, &old)), &store).map(|sources| (sources, held))
-                }
-                Err(_) if was_unreadable => continue,
-                Err(error) => {
-                    was_unreadable = true;
-                    Err(error)
-                }
-            };
-            match outcome {
-                Ok((sources, held)) => {
-                    authenticators.replace(sources);
-                    taken = held;
-                    tracing::info!("the authentication configuration has changed");
-                }
-                Err(error) => {
-                    authenticators.note_failed_reload();
-                    tracing::error!("the authentication configuration stays as it was: {error:#}");
-                }
-            }
-        }
+    ) -> Option<Arc<FollowedFiles>> {
+        let settings = &self.settings;
+        let is_any =
+            self.token_file.is_some() || settings.config.is_some() || settings.token_webhook.is_some();
+        let taken = parking_lot::Mutex::new(taken);
+        is_any.then(|| Arc::new(FollowedFiles { files: self, taken, authenticators, store }))
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<String> {
-    let what = || format!("cannot read {}", path.display());
-    let len = std::fs::metadata(path).with_context(what)?.len();
-    anyhow::ensure!(len <= FILE_BYTES_MAX, "{} is longer than {FILE_BYTES_MAX} bytes", path.display());
-    std::fs::read_to_string(path).with_context(what)
+impl Followed for FollowedFiles {
+    type Held = Held;
+
+    const WHAT: &'static str = "authentication";
+
+    fn held(&self) -> anyhow::Result<Held> {
+        self.files.held()
+    }
+
+    fn take(&self, held: Held) -> anyhow::Result<()> {
+        let mut taken = self.taken.lock();
+        let old = self.authenticators.sources();
+        let sources = self.files.sources(&held, Some((&taken, &old)), &self.store)?;
+        self.authenticators.replace(sources);
+        *taken = held;
+        Ok(())
+    }
+
+    fn note(&self, taken: bool) {
+        // What was taken over is counted with it.
+        if !taken {
+            self.authenticators.note_failed_reload();
+        }
+    }
 }
 
 /// The way to issuers: over HTTPS; to those that a tenant's plane names at addresses a tenant may name.
@@ -245,43 +223,5 @@ impl IssuerClient for Issuers {
             answer_bytes_max,
             trusted: plane.is_none(),
         }))
-    }
-}
-
-/// The way to the token webhook, which is the provider's own.
-struct Reviewer {
-    client: Client,
-    path: String,
-}
-
-impl Reviewer {
-    fn new(kubeconfig: &Path) -> anyhow::Result<Reviewer> {
-        let mut access = Kubeconfig::read(kubeconfig)?.access(None)?;
-        let start = access.server.find("://").map_or(0, |at| at + 3);
-        let path = match access.server[start..].find('/') {
-            Some(at) => access.server.split_off(start + at),
-            None => "/".to_owned(),
-        };
-        let options = ClientOptions {
-            dial_patience: Duration::from_secs(5),
-            patience: Duration::from_secs(10),
-            answer_bytes_max: REVIEW_BYTES_MAX,
-            ..ClientOptions::default()
-        };
-        Ok(Reviewer { client: Client::new(&access, options)?, path })
-    }
-}
-
-impl TokenReviewer for Reviewer {
-    fn review(&self, question: Vec<u8>) -> ReviewAnswer<'_> {
-        Box::pin(async move {
-            let body = Some(("application/json", Bytes::from(question)));
-            let answer = self.client.send(Method::POST, &self.path, body).await;
-            let answer = answer.map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
-            match answer.status {
-                200 | 201 => Ok(answer.body.to_vec()),
-                code => Err(format!("the webhook answered {code}")),
-            }
-        })
     }
 }

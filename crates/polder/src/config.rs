@@ -7,6 +7,7 @@ use polder_store::Limits;
 use serde::Deserialize;
 
 use crate::authentication::Authentication;
+use crate::authorization::Authorization;
 use crate::encryption::Encryption;
 
 /// `apiVersion: config.polder.dev/v1alpha1`, `kind: ServerConfiguration`.
@@ -25,6 +26,8 @@ pub(crate) struct Configuration {
     pub(crate) token_file: Option<PathBuf>,
     /// Everything else about who people are.
     pub(crate) authentication: Authentication,
+    /// Who decides what they may do.
+    pub(crate) authorization: Authorization,
     /// Addresses that webhooks of planes may have beside public ones: `10.0.0.0/8`.
     pub(crate) webhook_networks: Vec<String>,
     /// Addresses that webhooks of planes may not have although they are public or listed: the provider's own.

@@ -2,12 +2,15 @@
 
 mod audit;
 mod authentication;
+mod authorization;
 mod commands;
 mod config;
 mod encryption;
 mod extensions;
+mod follow;
 mod kms;
 mod log;
+mod reviewer;
 mod webhooks;
 
 use std::process::ExitCode;

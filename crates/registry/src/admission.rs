@@ -532,8 +532,9 @@ impl World for Surroundings<'_> {
                     namespace: question.namespace,
                     name: question.name,
                 },
+                selectors: authz::Selectors::default(),
             };
-            Ok(self.registry.authorizer.authorize(&attributes).await?.is_allow())
+            Ok(self.registry.decide(self.context, &attributes).await?.is_allow())
         })
     }
 
@@ -564,8 +565,9 @@ impl World for Surroundings<'_> {
                 plane: self.context.plane.id,
                 verb: &asked.verb,
                 target,
+                selectors: authz::Selectors::default(),
             };
-            Ok(match self.registry.authorizer.authorize(&attributes).await {
+            Ok(match self.registry.decide(self.context, &attributes).await {
                 Ok(decision) => polder_admission::Decision {
                     allowed: decision.is_allow(),
                     reason: decision.reason().to_string(),

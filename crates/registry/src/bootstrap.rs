@@ -11,6 +11,7 @@ mod rbac;
 
 use std::net::SocketAddr;
 
+use polder_auth::authz::rbac::Role;
 use polder_model::{GroupResource, Object, SmolStr, Value, json};
 use polder_store::{ObjectName, Profile, Record, ResourceId};
 use sha2::{Digest as _, Sha256};
@@ -69,6 +70,18 @@ pub struct BootstrapObject {
     pub value: Value,
 }
 
+/// The default roles and bindings.
+pub(crate) fn default_roles() -> Vec<BootstrapObject> {
+    rbac::objects()
+}
+
+/// What all nodes may do alike.
+pub(crate) fn node_role() -> Role {
+    let objects = rbac::objects();
+    let own = objects.iter().find(|object| object.kind == "ClusterRole" && object.name == "system:node");
+    Role::read(&own.expect("the table has it").value)
+}
+
 /// The objects as the store keeps them: what `Store::open` takes as the base layer of a profile.
 pub fn records(
     profile: Profile,
@@ -90,7 +103,8 @@ pub fn records(
 }
 
 /// Whether planes of a profile begin with an object: they have its kind, and what it tells of.
-fn is_in(profile: Profile, object: &BootstrapObject) -> bool {
+/// Whether planes of a profile have an object.
+pub(crate) fn is_in(profile: Profile, object: &BootstrapObject) -> bool {
     let group = object.value.str_at(&["spec", "group"]).unwrap_or_default();
     profile::has(profile, &GroupResource::new(object.group, object.resource))
         && (object.resource != "apiservices" || profile::has_group(profile, group))

@@ -92,6 +92,12 @@ impl RequestContext {
         })
     }
 
+    /// The same for whoever can say so at once.
+    pub(crate) fn may_wait(&self) -> Result<(), Status> {
+        let pace = self.pace.lock().clone();
+        pace.map_or(Ok(()), |pace| pace.waits())
+    }
+
     pub(crate) fn check_refusal(&self) -> Result<(), Status> {
         self.refusal.lock().take().map_or(Ok(()), Err)
     }

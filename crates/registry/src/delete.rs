@@ -299,7 +299,7 @@ impl Registry {
         list: &ListOptions,
         options: &DeleteOptions,
     ) -> Result<(Vec<Arc<StoredObject>>, u64), Status> {
-        self.authorize(context, "deletecollection", target).await?;
+        self.authorize_many(context, "deletecollection", target, &list.selection).await?;
         check_verb(target, "deletecollection")?;
         let mut listing = self.listing_unchecked(context, target, list).await?;
         let (mut taken, mut taken_bytes) = (Vec::new(), 0);

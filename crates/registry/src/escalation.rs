@@ -6,7 +6,7 @@
 use polder_auth::MASTERS;
 use polder_auth::authz::rbac::cover::{self, Missing, quoted};
 use polder_auth::authz::rbac::{Binding, Permission, Role, RoleKind, Rule};
-use polder_auth::authz::{Attributes, Target as AuthTarget};
+use polder_auth::authz::{Attributes, Selectors, Target as AuthTarget};
 use polder_model::{GroupResource, Object, SmolStr, Status, Value};
 use polder_store::ObjectName;
 
@@ -143,8 +143,9 @@ impl Registry {
         name: &str,
     ) -> Result<bool, Status> {
         let target = AuthTarget::Resource { resource, version: "*", subresource: "", namespace, name };
-        let attributes = Attributes { user: &context.user, plane: context.plane.id, verb, target };
-        Ok(self.authorizer.authorize(&attributes).await?.is_allow())
+        let (user, plane) = (&context.user, context.plane.id);
+        let attributes = Attributes { user, plane, verb, target, selectors: Selectors::default() };
+        Ok(self.decide(context, &attributes).await?.is_allow())
     }
 }
 

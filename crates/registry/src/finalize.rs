@@ -82,8 +82,8 @@ impl Chores {
 }
 
 impl Registry {
-    /// Takes up what a plane was deleting when it was forked. Called once, when a plane is first used. A plane that
-    /// stands on nothing but the base has a mark for whatever it has to do.
+    /// Takes up what a plane was deleting when it was forked, and brings its default roles back. Called once, when a plane is first
+    /// used. A plane that stands on nothing but the base has a mark for whatever it has to delete.
     pub async fn resume_chores(&self, plane: PlaneId) {
         let Some(plane) = self.store.plane_by_id(plane) else { return };
         if plane.stack.len() > 2
@@ -91,6 +91,9 @@ impl Registry {
         {
             tracing::warn!(plane = %plane.name, error = %status, "cannot look for unfinished deletions yet");
             self.chores.add(plane.id, Chore::Look);
+        }
+        if let Err(status) = self.restore_default_roles(&plane).await {
+            tracing::warn!(plane = %plane.id, error = %status, "cannot look for default roles");
         }
     }
 

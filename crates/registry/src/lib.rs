@@ -6,6 +6,7 @@
 
 pub mod audit;
 pub mod authentication;
+pub mod authorizers;
 pub mod behavior;
 pub mod bootstrap;
 pub mod catalog;
@@ -25,11 +26,13 @@ pub mod transfer;
 pub mod watch;
 pub mod write;
 
+mod access_webhook;
 pub mod actions;
 mod admission;
 mod allotment;
 mod conversion;
 mod custom;
+mod default_roles;
 mod escalation;
 pub mod extensions;
 mod finalize;
@@ -37,6 +40,7 @@ pub mod flows;
 mod identity;
 mod memo;
 mod metadata;
+mod nodes;
 mod ownership;
 mod params;
 mod parsed;

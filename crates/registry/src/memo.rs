@@ -56,6 +56,22 @@ impl<V: Clone> Memo<V> {
         Some(slot.value.clone())
     }
 
+    /// The same for somebody who does not use it.
+    pub(crate) fn peek(&self, plane: PlaneId) -> Option<V> {
+        self.planes.lock().get(&plane).map(|slot| slot.value.clone())
+    }
+
+    /// A value that is filled after it is there, and whether it is new.
+    pub(crate) fn get_or_insert_with(&self, plane: PlaneId, make: impl FnOnce() -> V) -> (V, bool) {
+        let used = self.clock.fetch_add(1, Ordering::Relaxed);
+        let mut planes = self.planes.lock();
+        let len = planes.len();
+        let slot = planes.entry(plane).or_insert_with(|| Slot { value: make(), used });
+        slot.used = used;
+        let value = slot.value.clone();
+        (value, planes.len() > len)
+    }
+
     /// Keeps a value, unless something changed since its epoch. Gives what it took the place of, and whether it is kept.
     pub(crate) fn keep(&self, plane: PlaneId, value: V, epoch: Epoch) -> (bool, Option<V>) {
         let used = self.clock.fetch_add(1, Ordering::Relaxed);
@@ -64,6 +80,18 @@ impl<V: Clone> Memo<V> {
             return (false, None);
         }
         (true, planes.insert(plane, Slot { value, used }).map(|slot| slot.value))
+    }
+
+    /// Tells what is kept of a plane about a change; gives it away if it cannot follow. What is being made is not kept: it may have
+    /// been made before the change.
+    pub(crate) fn tell(&self, plane: PlaneId, follows: impl FnOnce(&V) -> bool) -> Option<V> {
+        // Under the lock, so that the change is told to what is kept from now on.
+        let mut planes = self.planes.lock();
+        self.changes(plane).fetch_add(1, Ordering::AcqRel);
+        if planes.get(&plane).is_some_and(|slot| follows(&slot.value)) {
+            return None;
+        }
+        planes.remove(&plane).map(|slot| slot.value)
     }
 
     /// What is known of a plane may be wrong.
@@ -102,6 +130,29 @@ mod tests {
         assert_eq!(memo.forget(one), Some(2));
         assert_eq!(memo.keep(one, 3, epoch), (false, None));
         assert_eq!((memo.get(one), memo.len()), (None, 0));
+    }
+
+    #[test]
+    fn what_follows_stays_and_what_is_being_made_does_not() {
+        let memo: Memo<u32> = Memo::default();
+        let plane = PlaneId(1);
+        memo.keep(plane, 1, memo.epoch(plane));
+        let epoch = memo.epoch(plane);
+        let mut told = 0;
+        assert_eq!(
+            memo.tell(plane, |value| {
+                told = *value;
+                true
+            }),
+            None
+        );
+        assert_eq!((told, memo.get(plane)), (1, Some(1)));
+        assert_eq!(memo.keep(plane, 2, epoch), (false, None));
+        assert_eq!(memo.tell(plane, |_| false), Some(1));
+        assert_eq!((memo.get(plane), memo.tell(plane, |_| true)), (None, None));
+        let (value, is_new) = memo.get_or_insert_with(plane, || 3);
+        assert!(value == 3 && is_new && !memo.get_or_insert_with(plane, || 4).1);
+        assert_eq!(memo.peek(plane), Some(3));
     }
 
     #[test]

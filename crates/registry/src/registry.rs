@@ -4,22 +4,27 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use polder_auth::MASTERS;
 use polder_auth::authn::Authenticators;
-use polder_auth::authz::{self, Attributes, Chain, Decision};
+use polder_auth::authz::{self, Attributes, Chain, Decision, Selectors};
 use polder_model::{GroupResource, GroupVersion, PlaneId, Status, Value};
 use polder_store::{Key, ObjectName, Plane, Profile, ResourceId, Store, StoredObject};
 use tokio_util::task::TaskTracker;
 
+use crate::access_webhook::Origins;
 use crate::admission::NamespaceTurns;
 use crate::authentication::IssuersOfPlanes;
+use crate::authorizers::{Authorizers, Decider};
 use crate::catalog::{Catalog, builtin_definitions};
 use crate::context::{Reading, RequestContext};
 use crate::custom::{Customs, Turns};
+use crate::default_roles::DefaultRoles;
 use crate::definition::{ResourceDefinition, Target};
 use crate::extensions::ExtensionLists;
 use crate::finalize::Chores;
 use crate::flows::FlowsOfPlanes;
 use crate::ledger::Ledger;
+use crate::nodes::Nodes;
 use crate::planes;
 use crate::profile;
 use crate::resources::audit_event;
@@ -57,6 +62,9 @@ pub struct Registry {
     pub(crate) namespace_turns: NamespaceTurns,
     pub(crate) rulebooks: Arc<Rulebooks>,
     pub(crate) roles: Arc<Roles>,
+    pub(crate) nodes: Arc<Nodes>,
+    pub(crate) authorizers: Authorizers,
+    pub(crate) default_roles: DefaultRoles,
     pub(crate) flows: FlowsOfPlanes,
     pub(crate) webhooks: Arc<Webhooks>,
     pub(crate) extensions: ExtensionLists,
@@ -88,10 +96,11 @@ pub enum Answered {
 }
 
 impl Registry {
-    /// The roles of planes are asked after whoever else decides.
-    pub fn new(store: Arc<Store>, mut authorizer: Chain, options: RegistryOptions) -> Registry {
-        let roles = Arc::new(Roles::new(store.clone()));
-        authorizer.authorizers.push(roles.clone());
+    /// Nodes see what their pods need, and roles of planes decide about the rest, until others are chosen.
+    pub fn new(store: Arc<Store>, authorizer: Chain, options: RegistryOptions) -> Registry {
+        let (roles, nodes) = (Arc::new(Roles::new(store.clone())), Arc::new(Nodes::new(store.clone())));
+        let authorizers = Authorizers::new(nodes.clone(), roles.clone(), Origins::new(store.clone()));
+        authorizers.choose(&authorizer, &[("node".into(), Decider::Node), ("rbac".into(), Decider::Rbac)]);
         let definitions = builtin_definitions(&store);
         let generic = definitions.iter().filter(|one| profile::has(Profile::Generic, &one.group_resource()));
         let generic = Catalog::base(generic.cloned().collect(), "generic");
@@ -108,6 +117,9 @@ impl Registry {
             namespace_turns: NamespaceTurns::default(),
             rulebooks: Arc::default(),
             roles,
+            nodes,
+            authorizers,
+            default_roles: DefaultRoles::new(store.current()),
             flows: FlowsOfPlanes::default(),
             webhooks: Arc::new(Webhooks::new(&store)),
             extensions: ExtensionLists::default(),
@@ -180,7 +192,7 @@ impl Registry {
         // A namespace is in itself.
         let is_namespace = target.definition.resource_id == self.namespaces;
         let namespace = if is_namespace { &target.name } else { &target.namespace };
-        self.authorize_at(context, verb, target, (namespace, &target.name)).await
+        self.authorize_at(context, verb, target, (namespace, &target.name), Selectors::default()).await
     }
 
     async fn authorize_at(
@@ -189,11 +201,12 @@ impl Registry {
         verb: &str,
         target: &Target,
         (namespace, name): (&str, &str),
+        selectors: Selectors<'_>,
     ) -> Result<(), Status> {
         let (resource, subresource) = (&target.definition.group_resource(), target.subresource.as_str());
         let version = target.served().name.as_str();
         let target = authz::Target::Resource { resource, version, subresource, namespace, name };
-        self.authorize_target(context, verb, target).await
+        self.authorize_selected(context, verb, target, selectors).await
     }
 
     /// May somebody look for objects. Who asks for those of one name needs no more than the right to that one.
@@ -204,10 +217,12 @@ impl Registry {
         target: &Target,
         selection: &Selection,
     ) -> Result<(), Status> {
-        match selection.only_name().filter(|_| target.name.is_empty()) {
-            Some(name) => self.authorize_at(context, verb, target, (&target.namespace, name)).await,
-            None => self.authorize(context, verb, target).await,
-        }
+        // Not who deletes them: upstream asks for the right to all.
+        let only = selection.only_name().filter(|_| target.name.is_empty() && verb != "deletecollection");
+        let is_namespace = target.definition.resource_id == self.namespaces && only.is_none();
+        let namespace = if is_namespace { &target.name } else { &target.namespace };
+        let place = (namespace.as_str(), only.unwrap_or(&target.name));
+        self.authorize_at(context, verb, target, place, selection.selectors()).await
     }
 
     /// The same for what the plane may not even have: whoever may not look learns nothing about what is there.
@@ -217,8 +232,19 @@ impl Registry {
         verb: &str,
         target: authz::Target<'_>,
     ) -> Result<(), Status> {
-        let attributes = Attributes { user: &context.user, plane: context.plane.id, verb, target };
-        let decision = self.authorizer.authorize(&attributes).await?;
+        self.authorize_selected(context, verb, target, Selectors::default()).await
+    }
+
+    /// The same for whoever narrows down what they ask for.
+    pub async fn authorize_selected(
+        &self,
+        context: &RequestContext,
+        verb: &str,
+        target: authz::Target<'_>,
+        selectors: Selectors<'_>,
+    ) -> Result<(), Status> {
+        let attributes = Attributes { user: &context.user, plane: context.plane.id, verb, target, selectors };
+        let decision = self.decide(context, &attributes).await?;
         if context.audited {
             context.decided(&decision);
         }
@@ -237,6 +263,19 @@ impl Registry {
                 })
             }
         }
+    }
+
+    /// Asks whoever decides, about the user of a request or somebody else. A request that has a turn gives it back where a
+    /// webhook may have to be waited for.
+    pub(crate) async fn decide(
+        &self,
+        context: &RequestContext,
+        attributes: &Attributes<'_>,
+    ) -> Result<Decision, Status> {
+        if !attributes.user.in_group(MASTERS) && !self.access_webhooks().is_empty() {
+            context.may_wait()?;
+        }
+        self.authorizer.authorize(attributes).await
     }
 
     /// May somebody read a path that is no resource.

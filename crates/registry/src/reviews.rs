@@ -1,8 +1,11 @@
 //! Kinds that are questions: nothing is stored, the answer comes back in `status`.
 
 use polder_auth::UserInfo;
-use polder_auth::authz::{Attributes, Decision, Target as AuthTarget};
-use polder_model::{GroupKind, GroupResource, Object, SmolStr, Status, Value, json};
+use polder_auth::authz::{Attributes, Decision, Selectors, Target as AuthTarget, node};
+use polder_model::selector::{
+    FieldOperator, FieldRequirement, FieldSelector, LabelRequirement, LabelSelector,
+};
+use polder_model::{GroupKind, GroupResource, Object, SmolStr, Status, Value, format_smolstr, json};
 
 use crate::context::RequestContext;
 use crate::definition::Target;
@@ -85,8 +88,10 @@ async fn access(
         ),
         _ => return Err(Status::internal("a question is about a resource or a path")),
     };
-    let attributes = Attributes { user, plane: context.plane.id, verb, target };
-    let decision = match registry.authorizer.authorize(&attributes).await {
+    let (fields, labels) = (field_requirements(question), label_requirements(question));
+    let selectors = Selectors { fields: &fields, labels: &labels };
+    let attributes = Attributes { user, plane: context.plane.id, verb, target, selectors };
+    let decision = match registry.decide(context, &attributes).await {
         Ok(decision) => decision,
         Err(status) => return Ok(json!({"allowed": false, "evaluationError": (status.message)})),
     };
@@ -100,19 +105,59 @@ async fn access(
     Ok(status)
 }
 
+/// What the question narrows itself down to, as far as it can be read: what cannot be makes it about more.
+fn field_requirements(question: &Value) -> Vec<FieldRequirement> {
+    let path = ["spec", "resourceAttributes", "fieldSelector"];
+    let Some(selector) = question.at(&path) else { return Vec::new() };
+    let raw = selector.str_at(&["rawSelector"]).and_then(|raw| FieldSelector::parse(raw).ok());
+    let mut all = raw.map(|raw| raw.requirements().to_vec()).unwrap_or_default();
+    for one in selector.array_at(&["requirements"]).iter().take(REQUIREMENTS_MAX) {
+        let operator = match one.str_at(&["operator"]) {
+            Some("In") => FieldOperator::Equals,
+            Some("NotIn") => FieldOperator::NotEquals,
+            _ => continue,
+        };
+        if let (Some(path), [Value::String(value)]) = (one.str_at(&["key"]), one.array_at(&["values"])) {
+            all.push(FieldRequirement { path: path.into(), operator, value: value.clone() });
+        }
+    }
+    all
+}
+
+fn label_requirements(question: &Value) -> Vec<LabelRequirement> {
+    let path = ["spec", "resourceAttributes", "labelSelector"];
+    let Some(selector) = question.at(&path) else { return Vec::new() };
+    let raw = selector.str_at(&["rawSelector"]).and_then(|raw| LabelSelector::parse(raw).ok());
+    let mut all = raw.map(|raw| raw.requirements().to_vec()).unwrap_or_default();
+    for one in selector.array_at(&["requirements"]).iter().take(REQUIREMENTS_MAX) {
+        let read = LabelSelector::from_value(&json!({"matchExpressions": [(one.clone())]}));
+        all.extend(read.into_iter().flat_map(|read| read.requirements().to_vec()));
+    }
+    all
+}
+
 /// Whom a question is about: somebody of the plane it is asked in.
 fn subject(context: &RequestContext, question: &Value) -> UserInfo {
     let groups = question.array_at(&["spec", "groups"]).iter().filter_map(Value::as_str).map(SmolStr::new);
     let name = question.str_at(&["spec", "user"]).unwrap_or_default();
+    let extra = question.at(&["spec", "extra"]).and_then(Value::as_object);
+    let extra = extra.into_iter().flat_map(|extra| extra.iter()).map(|(key, values)| {
+        let values = values.as_array().unwrap_or_default().iter().filter_map(Value::as_str);
+        (key.clone(), values.map(SmolStr::new).collect())
+    });
     UserInfo {
         name: SmolStr::new(name),
         uid: SmolStr::new(question.str_at(&["spec", "uid"]).unwrap_or_default()),
         groups: groups.collect(),
-        extra: Vec::new(),
+        extra: extra.take(EXTRA_LEN_MAX).collect(),
         home: Some(context.plane.id),
     }
 }
 
+/// Extras of somebody beyond these are not looked at.
+const EXTRA_LEN_MAX: usize = 1024;
+/// Requirements of a selector beyond these are not looked at.
+const REQUIREMENTS_MAX: usize = 1_000;
 /// Of rules that take more, the rest is not told.
 const RULES_BYTES_MAX: usize = 1 << 20;
 
@@ -142,9 +187,25 @@ async fn rules(registry: &Registry, context: &RequestContext, namespace: &str) -
         }
     }
     let mut status = json!({"resourceRules": of_resources, "nonResourceRules": of_paths, "incomplete": (bytes > RULES_BYTES_MAX)});
-    let missing = book.missing(&context.user, namespace);
-    if !missing.is_empty() {
-        status.set_at(&["evaluationError"], missing);
+    let mut problems = vec![book.missing(&context.user, namespace)];
+    // Not all who decide can say what they would say.
+    for step in registry.authorizer.steps().iter() {
+        let what = match step.kind {
+            "Webhook" => "webhook",
+            "Node" if node::node_name(&context.user).is_some() => "node",
+            _ => continue,
+        };
+        status.set_at(&["incomplete"], true);
+        let problem = format_smolstr!("{what} authorizer does not support user rule resolution");
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
+    }
+    problems.retain(|problem| !problem.is_empty());
+    match &problems[..] {
+        [] => {}
+        [one] => status.set_at(&["evaluationError"], one.clone()),
+        all => status.set_at(&["evaluationError"], format_smolstr!("[{}]", all.join(", "))),
     }
     Ok(status)
 }

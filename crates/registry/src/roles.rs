@@ -1,5 +1,5 @@
 //! Who may do what in each plane by its roles and bindings: read when somebody first asks, kept until one of them is
-//! written.
+//! written. A binding of a plane that has many is then read by itself; for anything else all are read anew.
 //!
 //! What is read is shared. Planes that stand on the same layer and have the same bindings in it have one index of them,
 //! and roles that say the same are one set, whoever has them. What is kept is bounded: planes not used for long are let
@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use polder_auth::authz::rbac::{Binding, Bound, Index, Role, RoleKind, RoleSet};
@@ -46,6 +46,9 @@ const PARTS_BYTES_MAX: usize = 32 << 20;
 /// What one plane may have of each kind. Nobody is allowed anything by the rules of a plane with more, but those who are
 /// allowed everything can still mend it.
 const PLANE_BYTES_MAX: usize = 16 << 20;
+/// Bindings that are read by themselves before all are read again, at least; and written ones that are noted.
+const FOLLOWED_LEN_MIN: usize = 1024;
+const CHANGED_LEN_MAX: usize = 64;
 /// Of roles that are not there, so many are named.
 const MISSING_MAX: usize = 16;
 /// What takes more bytes is not read on a thread that others wait for.
@@ -79,9 +82,41 @@ pub(crate) struct Book {
     bytes: usize,
     /// Why nobody can look at them.
     problem: Option<Status>,
+    own: Option<Own>,
+    /// Bindings that were written since.
+    changed: Mutex<Vec<ObjectName>>,
+    is_stale: AtomicBool,
+}
+
+/// The index of the bindings in the plane's own space, if there are so many that no other plane has the same.
+#[derive(Clone, Copy)]
+struct Own {
+    place: usize,
+    space: SpaceId,
+    /// What it took when it was made of all bindings, and how many were read by themselves since.
+    bytes: usize,
+    followed: usize,
 }
 
 impl Book {
+    /// Notes that a binding was written, if it can be read by itself.
+    fn note(&self, name: ObjectName) -> bool {
+        let mut changed = self.changed.lock();
+        if self.own.is_none() || changed.len() >= CHANGED_LEN_MAX {
+            return false;
+        }
+        if !changed.contains(&name) {
+            changed.push(name);
+        }
+        self.is_stale.store(true, Ordering::Release);
+        true
+    }
+
+    /// Whether nothing was written since it was made.
+    fn is_fresh(&self) -> bool {
+        !self.is_stale.load(Ordering::Acquire)
+    }
+
     fn decide(&self, attributes: &Attributes<'_>) -> Decision {
         let Attributes { user, verb, target, .. } = attributes;
         if let Some(grant) = self.indexes.iter().find_map(|index| index.allows(user, verb, target)) {
@@ -186,6 +221,12 @@ impl Roles {
         }
     }
 
+    /// A role or binding was written or removed.
+    pub(crate) fn changed(&self, plane: PlaneId, plural: &str, name: ObjectName) {
+        let is_binding = matches!(plural, "rolebindings" | "clusterrolebindings");
+        self.lighten(self.planes.tell(plane, |book| is_binding && book.note(name)));
+    }
+
     /// What is known of a plane's bindings may be wrong.
     pub(crate) fn forget(&self, plane: PlaneId) {
         self.lighten(self.planes.forget(plane));
@@ -199,7 +240,7 @@ impl Roles {
 
     /// The bindings of a plane, or why nobody can look at them.
     pub(crate) async fn book(&self, plane: &Arc<Plane>) -> Result<Arc<Book>, Status> {
-        let book = match self.planes.get(plane.id) {
+        let book = match self.planes.get(plane.id).filter(|book| book.is_fresh()) {
             Some(book) => book,
             None => self.read(plane).await?,
         };
@@ -212,8 +253,16 @@ impl Roles {
     async fn read(&self, plane: &Arc<Plane>) -> Result<Arc<Book>, Status> {
         // Whoever comes while they are read waits for what is being made.
         let _turn = self.turns.take(plane.id).await;
+        let epoch = self.planes.epoch(plane.id);
         if let Some(book) = self.planes.get(plane.id) {
-            return Ok(book);
+            if book.is_fresh() {
+                return Ok(book);
+            }
+            if let Some(book) = self.follow(plane, &book).await? {
+                let book = Arc::new(book);
+                self.keep(plane.id, &book, epoch);
+                return Ok(book);
+            }
         }
         let _place = self.builders.acquire().await;
         let epoch = self.planes.epoch(plane.id);
@@ -223,15 +272,81 @@ impl Roles {
             let problem = Status::forbidden(&GroupResource::new(GROUP, "roles"), "", text);
             Book { problem: Some(problem), ..Book::default() }
         } else if stored.bytes() <= QUICK_BYTES_MAX {
-            self.known.book(&stored)
+            self.known.book(&stored, plane.overlay())
         } else {
-            let known = self.known.clone();
-            let built = tokio::task::spawn_blocking(move || known.book(&stored)).await;
+            let (known, overlay) = (self.known.clone(), plane.overlay());
+            let built = tokio::task::spawn_blocking(move || known.book(&stored, overlay)).await;
             built.map_err(|_| Status::internal("the roles of the plane cannot be read"))?
         };
         let book = Arc::new(book);
         self.keep(plane.id, &book, epoch);
         Ok(book)
+    }
+
+    /// The same book with the bindings that were written since. Nothing if it takes more than to read those.
+    async fn follow(&self, plane: &Arc<Plane>, book: &Book) -> Result<Option<Book>, Status> {
+        let Some(own) = book.own else { return Ok(None) };
+        let changed = book.changed.lock().clone();
+        let followed = own.followed + changed.len();
+        let mut index = Index::clone(&book.indexes[own.place]);
+        if followed > FOLLOWED_LEN_MIN.max(index.len() / 2) {
+            return Ok(None);
+        }
+        let lower = || book.indexes.iter().enumerate().filter(|(place, _)| *place != own.place);
+        for name in &changed {
+            // What a lower layer has, and this plane hides or shows again, is in an index of others.
+            if lower().any(|(_, index)| index.bound(&name.namespace, &name.name).is_some()) {
+                return Ok(None);
+            }
+            let plural = if name.namespace.is_empty() { "clusterrolebindings" } else { "rolebindings" };
+            let resource = self.store.resource_id(&GroupResource::new(GROUP, plural));
+            let found = self.get(plane, resource, name).await?;
+            if found.as_ref().is_some_and(|found| found.space != own.space) {
+                return Ok(None);
+            }
+            let bound = match found {
+                Some(found) => self.bound(plane, resource, &found).await?,
+                None => None,
+            };
+            index =
+                index.with((&name.namespace, &name.name), bound.map(Arc::new), |roles| self.known.set(roles));
+        }
+        // What is not needed any more is still weighed: now and then it must be known.
+        if index.bytes() > own.bytes.saturating_mul(2) {
+            return Ok(None);
+        }
+        let mut indexes = book.indexes.clone();
+        let bytes = (book.bytes + index.bytes()).saturating_sub(indexes[own.place].bytes());
+        indexes[own.place] = Arc::new(index);
+        Ok(Some(Book { indexes, bytes, own: Some(Own { followed, ..own }), ..Book::default() }))
+    }
+
+    /// A binding with the role it binds to, if it can bind to one.
+    async fn bound(
+        &self,
+        plane: &Arc<Plane>,
+        resource: ResourceId,
+        stored: &StoredObject,
+    ) -> Result<Option<Bound>, Status> {
+        let Some((binding, wanted)) = self.known.binding(resource, stored) else { return Ok(None) };
+        let plural = match binding.kind {
+            RoleKind::Role => "roles",
+            RoleKind::ClusterRole => "clusterroles",
+        };
+        let resource = self.store.resource_id(&GroupResource::new(GROUP, plural));
+        let role = self.get(plane, resource, &wanted).await?;
+        let role = role.and_then(|role| self.known.role(resource, &role));
+        let ObjectName { namespace, name } = stored.name.clone();
+        Ok(Some(Bound { namespace, name, binding, role }))
+    }
+
+    async fn get(
+        &self,
+        plane: &Arc<Plane>,
+        resource: ResourceId,
+        name: &ObjectName,
+    ) -> Result<Option<Arc<StoredObject>>, Status> {
+        self.store.get(plane, resource, name).await.map_err(|error| read_failed(plane, error))
     }
 
     fn keep(&self, plane: PlaneId, book: &Arc<Book>, epoch: Epoch) {
@@ -274,7 +389,7 @@ impl Roles {
 }
 
 impl Known {
-    fn book(&self, stored: &Stored) -> Book {
+    fn book(&self, stored: &Stored, overlay: SpaceId) -> Book {
         let mut roles: HashMap<(RoleKind, &ObjectName), (ResourceId, &StoredObject)> = HashMap::new();
         for (kind, objects) in
             [(RoleKind::Role, &stored.roles), (RoleKind::ClusterRole, &stored.cluster_roles)]
@@ -285,27 +400,17 @@ impl Known {
         let mut layers: BTreeMap<SpaceId, (Sha256, Vec<Arc<Bound>>)> = BTreeMap::new();
         for objects in [&stored.cluster_bindings, &stored.bindings] {
             for stored in &objects.all {
-                let part = self.part(objects.resource, stored, |value| {
-                    let binding = Binding::read(value).map(Arc::new);
-                    let bytes = binding.as_ref().map_or(64, |binding| binding.bytes());
-                    (Part::Binding(binding), bytes)
-                });
-                let Part::Binding(Some(binding)) = &*part else { continue };
-                let namespace = match binding.kind {
-                    RoleKind::Role => stored.name.namespace.clone(),
-                    RoleKind::ClusterRole => SmolStr::default(),
-                };
-                let wanted = ObjectName::new(namespace, binding.role.clone());
+                let Some((binding, wanted)) = self.binding(objects.resource, stored) else { continue };
                 let found = roles.get(&(binding.kind, &wanted));
                 let role = found.and_then(|(resource, stored)| self.role(*resource, stored));
                 let (hash, bounds) = layers.entry(stored.space).or_default();
                 digest(hash, stored, role.as_deref());
                 let ObjectName { namespace, name } = stored.name.clone();
-                bounds.push(Arc::new(Bound { namespace, name, binding: binding.clone(), role }));
+                bounds.push(Arc::new(Bound { namespace, name, binding, role }));
             }
         }
         let mut book = Book::default();
-        for (hash, bounds) in layers.into_values() {
+        for (space, (hash, bounds)) in layers {
             let digest: [u8; 32] = hash.finalize().into();
             let known = self.indexes.lock().get(&digest);
             let index = known.unwrap_or_else(|| {
@@ -316,11 +421,29 @@ impl Known {
                     false => (Arc::new(index), false),
                 };
                 book.bytes += if is_shared { 0 } else { bytes };
+                if !is_shared && space == overlay {
+                    book.own = Some(Own { place: book.indexes.len(), space, bytes, followed: 0 });
+                }
                 index
             });
             book.indexes.push(index);
         }
         book
+    }
+
+    /// What a binding says, and the name of the role it is to.
+    fn binding(&self, resource: ResourceId, stored: &StoredObject) -> Option<(Arc<Binding>, ObjectName)> {
+        let part = self.part(resource, stored, |value| {
+            let binding = Binding::read(value).map(Arc::new);
+            let bytes = binding.as_ref().map_or(64, |binding| binding.bytes());
+            (Part::Binding(binding), bytes)
+        });
+        let Part::Binding(Some(binding)) = &*part else { return None };
+        let namespace = match binding.kind {
+            RoleKind::Role => stored.name.namespace.clone(),
+            RoleKind::ClusterRole => SmolStr::default(),
+        };
+        Some((binding.clone(), ObjectName::new(namespace, binding.role.clone())))
     }
 
     fn role(&self, resource: ResourceId, stored: &StoredObject) -> Option<Arc<Role>> {
@@ -333,18 +456,21 @@ impl Known {
     }
 
     fn index(&self, bounds: &[Arc<Bound>]) -> Index {
-        Index::new(bounds, |roles| {
-            let digest = RoleSet::digest(&roles);
-            if let Some(known) = self.sets.lock().get(&digest) {
-                return known;
-            }
-            let set = RoleSet::new(roles);
-            let bytes = set.bytes();
-            match bytes <= SHARED_BYTES_MAX {
-                true => self.sets.lock().offer(digest, set, bytes).0,
-                false => Arc::new(set),
-            }
-        })
+        Index::new(bounds, |roles| self.set(roles))
+    }
+
+    /// Roles as a set, the one that others have if there is one.
+    fn set(&self, roles: Vec<Arc<Role>>) -> Arc<RoleSet> {
+        let digest = RoleSet::digest(&roles);
+        if let Some(known) = self.sets.lock().get(&digest) {
+            return known;
+        }
+        let set = RoleSet::new(roles);
+        let bytes = set.bytes();
+        match bytes <= SHARED_BYTES_MAX {
+            true => self.sets.lock().offer(digest, set, bytes).0,
+            false => Arc::new(set),
+        }
     }
 
     fn part(
@@ -385,7 +511,7 @@ impl Registry {
             return user.home.is_none_or(|home| home == plane.id).then_some(user);
         }
         let guest = user.guest_of(plane.id);
-        let book = match self.roles.planes.get(plane.id) {
+        let book = match self.roles.planes.get(plane.id).filter(|book| book.is_fresh()) {
             Some(book) => book,
             None => {
                 let _place = self.roles.guests.acquire().await;
@@ -400,7 +526,8 @@ impl Registry {
 impl Authorizer for Roles {
     fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> DecisionFuture<'a> {
         Box::pin(async move {
-            let known = self.planes.get(attributes.plane).filter(|book| book.problem.is_none());
+            let known = self.planes.get(attributes.plane);
+            let known = known.filter(|book| book.problem.is_none() && book.is_fresh());
             if let Some(book) = known {
                 return Ok(book.decide(attributes));
             }

@@ -13,7 +13,7 @@ use polder_admission::{
 };
 use polder_machinery::schema::rules::object_shape;
 use polder_model::{GroupResource, GroupVersion, GroupVersionKind, PlaneId, SmolStr, Status, Value, json};
-use polder_store::{ListQuery, Plane, StoredObject};
+use polder_store::{ListQuery, ObjectName, Plane, StoredObject};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
@@ -227,7 +227,11 @@ pub(crate) fn committed(registry: &Registry, context: &RequestContext, target: &
         registry.rulebooks.forget(plane);
     }
     if definition.group == roles::GROUP {
-        registry.roles.forget(plane);
+        let name = ObjectName::new(target.namespace.clone(), target.name.clone());
+        registry.roles.changed(plane, &definition.plural, name);
+    }
+    if definition.group.is_empty() && definition.plural == "pods" {
+        registry.nodes.changed(plane, ObjectName::new(target.namespace.clone(), target.name.clone()));
     }
     if definition.group == flows::GROUP {
         registry.flows.forget(plane);

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use polder_auth::authz::Selectors;
 use polder_machinery::jsonpath::JsonPath;
 use polder_model::selector::{FieldSelector, LabelSelector};
 use polder_model::{SmolStr, Status, Value};
@@ -60,6 +61,11 @@ impl Selection {
 
     pub fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
+    }
+
+    /// As authorizers see it.
+    pub(crate) fn selectors(&self) -> Selectors<'_> {
+        Selectors { fields: self.fields.requirements(), labels: self.labels.requirements() }
     }
 
     /// The one name a field selector allows, if it allows only one.

@@ -12,7 +12,8 @@ use http::{HeaderMap, Method};
 use hyper::body::Incoming;
 use polder_auth::UserInfo;
 use polder_auth::authn::{Anonymous, ClientCertificate, Unauthenticated};
-use polder_auth::authz::{Attributes, Decision, Target, is_public_path, refusal};
+use polder_auth::authz::{Attributes, Decision, Selectors, Target, is_public_path, refusal};
+use polder_model::go_duration::parse_duration;
 use polder_model::{GroupResource, PlaneId, Reason, SmolStr, Status};
 use polder_registry::status::plane_not_found;
 use polder_registry::tokens::{ISSUER_PATH, KEYS_PATH};
@@ -24,7 +25,6 @@ use crate::State;
 use crate::answer::{self, Answer, Style};
 use crate::audit::{Arrival, Trace};
 use crate::body::Held;
-use crate::duration::parse_duration;
 use crate::finish::Finish;
 use crate::flow::{self, Classified};
 use crate::handler::{Call, api_verb, failure_style, is_long_running, verb};
@@ -382,7 +382,7 @@ impl<'a> Asked<'a> {
                 name: &own.name,
             },
         };
-        Attributes { user: self.user, plane, verb: self.verb, target }
+        Attributes { user: self.user, plane, verb: self.verb, target, selectors: Selectors::default() }
     }
 }
 

@@ -248,7 +248,9 @@ impl Call {
             namespace: &path.namespace,
             name: only.unwrap_or(&path.name),
         };
-        self.state.registry.authorize_target(&self.context, verb, target).await
+        let fields = fields.as_ref().map(FieldSelector::requirements).unwrap_or_default();
+        let selectors = authz::Selectors { fields, labels: &[] };
+        self.state.registry.authorize_selected(&self.context, verb, target, selectors).await
     }
 
     async fn resource(self, path: ResourcePath) -> Result<Answer, Status> {

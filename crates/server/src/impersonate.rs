@@ -4,7 +4,7 @@
 //! plane as the one who asks: nobody leaves their plane by another name.
 
 use http::HeaderMap;
-use polder_auth::authz::{Attributes, Target, refusal};
+use polder_auth::authz::{Attributes, Selectors, Target, refusal};
 use polder_auth::{UserInfo, each_once};
 use polder_model::{GroupResource, PlaneId, SmolStr, Status};
 use polder_registry::Registry;
@@ -52,7 +52,8 @@ pub(crate) async fn impersonated(
             namespace: &one.namespace,
             name: &one.name,
         };
-        let attributes = Attributes { user: &user, plane, verb: "impersonate", target };
+        let selectors = Selectors::default();
+        let attributes = Attributes { user: &user, plane, verb: "impersonate", target, selectors };
         let decision = registry.authorizer.authorize(&attributes).await?;
         if !decision.is_allow() {
             return Err(Status::forbidden(&one.resource, &one.name, &refusal(&attributes, &decision)));

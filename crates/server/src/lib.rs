@@ -13,7 +13,6 @@ mod connection;
 mod discovery;
 mod drive;
 mod drive_http1;
-mod duration;
 mod fairness;
 mod finish;
 mod flow;

@@ -40,6 +40,24 @@ struct StatusLabel {
     status: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct DecisionLabels {
+    r#type: &'static str,
+    name: String,
+    decision: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct EvaluationLabels {
+    name: String,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct NameLabel {
+    name: String,
+}
+
 pub(crate) struct Metrics {
     exposed: MetricRegistry,
     requests: Family<RequestLabels, Counter>,
@@ -54,6 +72,83 @@ pub(crate) struct Metrics {
     audit_events: Counter<u64, AtomicU64>,
     audit_lost: Family<BackendLabel, Counter<u64, AtomicU64>>,
     authentication_reloads: Family<StatusLabel, Counter<u64, AtomicU64>>,
+    authorization: Authorization,
+}
+
+/// Who decided what. Names are those the provider gave its authorizers.
+#[derive(Default)]
+struct Authorization {
+    reloads: Family<StatusLabel, Counter<u64, AtomicU64>>,
+    decisions: Family<DecisionLabels, Counter<u64, AtomicU64>>,
+    evaluations: Family<EvaluationLabels, Counter<u64, AtomicU64>>,
+    passed_over: Family<NameLabel, Counter<u64, AtomicU64>>,
+    excluded: Family<NameLabel, Counter<u64, AtomicU64>>,
+    unclear: Family<NameLabel, Counter<u64, AtomicU64>>,
+}
+
+impl Authorization {
+    fn register(&self, exposed: &mut MetricRegistry) {
+        exposed.register(
+            "apiserver_authorization_config_controller_automatic_reloads",
+            "Changes of the authorization configuration that were taken over, or not",
+            self.reloads.clone(),
+        );
+        exposed.register(
+            "apiserver_authorization_decisions",
+            "Decisions by the authorizer that made them",
+            self.decisions.clone(),
+        );
+        exposed.register(
+            "apiserver_authorization_webhook_evaluations",
+            "Questions to authorization webhooks",
+            self.evaluations.clone(),
+        );
+        exposed.register(
+            "apiserver_authorization_webhook_evaluations_fail_open",
+            "Questions that went on to others because a webhook gave no answer",
+            self.passed_over.clone(),
+        );
+        exposed.register(
+            "apiserver_authorization_match_condition_exclusions",
+            "Questions a webhook was not asked because of its conditions",
+            self.excluded.clone(),
+        );
+        exposed.register(
+            "apiserver_authorization_match_condition_evaluation_errors",
+            "Conditions of webhooks that could not be told to hold",
+            self.unclear.clone(),
+        );
+    }
+
+    fn copy(&self, registry: &Registry) {
+        let set = |counter: &Counter<u64, AtomicU64>, count: u64| {
+            counter.inner().store(count, Ordering::Relaxed);
+        };
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        for (status, count) in ["success", "failure"].into_iter().zip(registry.authorization_reloads()) {
+            set(&self.reloads.get_or_create(&StatusLabel { status }), count);
+        }
+        for step in registry.authorizer.steps().iter() {
+            let counts = [("allowed", &step.counts.allowed), ("denied", &step.counts.denied)];
+            for (decision, count) in counts {
+                let labels = DecisionLabels { r#type: step.kind, name: step.name.to_string(), decision };
+                set(&self.decisions.get_or_create(&labels), read(count));
+            }
+        }
+        for webhook in registry.access_webhooks().iter() {
+            let (name, counts) = (webhook.name().to_string(), webhook.counts());
+            let results =
+                [("success", &counts.answered), ("timeout", &counts.timed_out), ("error", &counts.failed)];
+            for (result, count) in results {
+                let labels = EvaluationLabels { name: name.clone(), result };
+                set(&self.evaluations.get_or_create(&labels), read(count));
+            }
+            let label = NameLabel { name };
+            set(&self.passed_over.get_or_create(&label), read(&counts.passed_over));
+            set(&self.excluded.get_or_create(&label), read(&counts.excluded));
+            set(&self.unclear.get_or_create(&label), read(&counts.unclear));
+        }
+    }
 }
 
 impl Metrics {
@@ -73,6 +168,7 @@ impl Metrics {
             audit_events: Counter::default(),
             audit_lost: Family::default(),
             authentication_reloads: Family::default(),
+            authorization: Authorization::default(),
         };
         let exposed = &mut metrics.exposed;
         exposed.register("apiserver_request", "Requests by verb and code", metrics.requests.clone());
@@ -89,6 +185,7 @@ impl Metrics {
             "Changes of the authentication configuration that were taken over, or not",
             metrics.authentication_reloads.clone(),
         );
+        metrics.authorization.register(exposed);
         exposed.register("polder_planes", "Planes in the store", metrics.planes.clone());
         exposed.register("polder_store_revision", "Newest revision", metrics.revision.clone());
         exposed.register("polder_store_cache_bytes", "Hot objects in memory", metrics.cache_bytes.clone());
@@ -141,6 +238,7 @@ impl Metrics {
             let counter = self.authentication_reloads.get_or_create(&StatusLabel { status });
             counter.inner().store(count, Ordering::Relaxed);
         }
+        self.authorization.copy(registry);
         let mut out = String::new();
         // Writing into a string does not fail.
         text::encode(&mut out, &self.exposed).ok();

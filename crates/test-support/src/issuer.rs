@@ -81,6 +81,18 @@ impl TokenIssuer {
     }
 }
 
+/// A webhook that answers a `SubjectAccessReview` with the `status` a function makes of its `spec`.
+pub fn access_webhook(
+    status: impl Fn(&Value) -> Value + Send + Sync + 'static,
+) -> anyhow::Result<WebhookServer> {
+    let handler = move |_: &str, review: &Value| {
+        let status = status(&review["spec"]);
+        let answer = json!({"apiVersion": review["apiVersion"], "kind": review["kind"], "status": status});
+        (200, answer.to_string())
+    };
+    WebhookServer::start_any(Arc::new(handler), rcgen::IsCa::NoCa)
+}
+
 /// A webhook that answers a `TokenReview` with the `status` a function makes of a token.
 pub fn token_webhook(status: fn(&str) -> Value) -> anyhow::Result<WebhookServer> {
     let handler = move |_: &str, review: &Value| {

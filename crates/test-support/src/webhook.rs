@@ -70,6 +70,18 @@ impl WebhookServer {
         Ok(WebhookServer { address, ca_bundle })
     }
 
+    /// A kubeconfig for whoever asks it at a path.
+    pub fn kubeconfig(&self, path: &str) -> String {
+        let server = format!("https://{}{path}", self.address);
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "w",
+            "clusters": [{"name": "w", "cluster": {"server": server, "certificate-authority-data": self.ca_bundle}}],
+            "users": [{"name": "w", "user": {}}],
+            "contexts": [{"name": "w", "context": {"cluster": "w", "user": "w"}}],
+        });
+        config.to_string()
+    }
+
     /// `clientConfig` of a webhook that is asked at a path.
     pub fn client_config(&self, path: &str) -> Value {
         json!({"url": format!("https://{}{path}", self.address), "caBundle": self.ca_bundle})

@@ -8,6 +8,7 @@ mod limit_ranger;
 mod mutating_policy;
 #[cfg(test)]
 mod mutating_policy_tests;
+mod node_restriction;
 mod owner_references;
 mod pod_security;
 mod pod_topology;
@@ -40,6 +41,7 @@ pub static ALL: &[Place] = &[
     Elsewhere("NamespaceLifecycle"),
     On(&limit_ranger::LimitRanger),
     On(&service_account::ServiceAccount),
+    On(&node_restriction::NodeRestriction),
     On(&taint_nodes::TaintNodesByCondition),
     On(&pod_security::PodSecurity),
     On(&priority::Priority),
@@ -110,7 +112,7 @@ mod tests {
         check("events.k8s.io", "events", true, "[]");
         check("example.com", "widgets", true, "[ResourceQuota]");
         check("", "configmaps", true, "[ResourceQuota]");
-        check("", "nodes", false, "[TaintNodesByCondition]");
+        check("", "nodes", false, "[NodeRestriction, TaintNodesByCondition]");
         check("", "namespaces", false, "[PodSecurity]");
         check("apps", "deployments", true, "[PodSecurity, ResourceQuota]");
         check("networking.k8s.io", "ingresses", true, "[DefaultIngressClass, ResourceQuota]");
@@ -119,13 +121,13 @@ mod tests {
             "",
             "pods",
             true,
-            "[LimitRanger, ServiceAccount, PodSecurity, Priority, DefaultTolerationSeconds, RuntimeClass, PodTopologyLabels, ResourceQuota]",
+            "[LimitRanger, ServiceAccount, NodeRestriction, PodSecurity, Priority, DefaultTolerationSeconds, RuntimeClass, PodTopologyLabels, ResourceQuota]",
         );
         check(
             "",
             "persistentvolumeclaims",
             true,
-            "[LimitRanger, DefaultStorageClass, StorageObjectInUseProtection, PersistentVolumeClaimResize, ResourceQuota]",
+            "[LimitRanger, NodeRestriction, DefaultStorageClass, StorageObjectInUseProtection, PersistentVolumeClaimResize, ResourceQuota]",
         );
         check(
             "certificates.k8s.io",

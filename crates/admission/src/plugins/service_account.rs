@@ -1,5 +1,6 @@
 //! ServiceAccount: every pod runs as one, and finds its token where programs look for it.
 
+use polder_model::pod::is_mirror;
 use polder_model::{GroupResource, SmolStr, Status, Value, format_smolstr, json};
 
 use crate::attributes::{Attributes, Operations};
@@ -14,7 +15,6 @@ const VOLUME: &str = "kube-api-access-";
 const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// A little more than an hour: kubelets renew such tokens, and old programs that do not read them again are found.
 const TOKEN_SECONDS: i64 = 3607;
-const MIRROR: &str = "kubernetes.io/config.mirror";
 const ONLY_OWN_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
 
 impl Plugin for ServiceAccount {
@@ -93,11 +93,6 @@ impl Plugin for ServiceAccount {
             problem.map_or(Ok(()), |problem| Err(request.forbidden(problem)))
         })
     }
-}
-
-/// A pod that a kubelet found in a file, shown in the API.
-fn is_mirror(pod: &Value) -> bool {
-    pod.at(&["metadata", "annotations", MIRROR]).is_some()
 }
 
 fn account_name(pod: &Value) -> &str {

@@ -1,7 +1,6 @@
 //! `AuthenticationConfiguration` of `apiserver.config.k8s.io`: which issuers are believed, and what is made of their tokens.
 //!
-//! Read strictly: a field nobody knows is a mistake, and in this file a mistake lets the wrong people in. What is wrong is
-//! told in upstream's words. The same rules hold for the issuers a plane has of its own.
+//! Read strictly ([`crate::document`]). What is wrong is told in upstream's words. The same rules hold for the issuers a plane has of its own.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,13 +10,12 @@ use sha2::{Digest as _, Sha256};
 
 use super::expressions::{Expression, ExpressionProblem, Wanted};
 use super::oidc::{Issuer, Mapping, Rule};
+use crate::document::{self, ConfigurationError, Form};
 
 /// Issuers of a server, as upstream bounds them.
 const ISSUERS_LEN_MAX: usize = 64;
 /// Issuers of one plane.
 pub const PLANE_ISSUERS_LEN_MAX: usize = 8;
-/// Problems beyond these are not told.
-const PROBLEMS_LEN_MAX: usize = 64;
 const EMAIL_VERIFIED: &str = "claims.email_verified must be used in claimMappings.username.expression or claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when claims.email is used in claimMappings.username.expression";
 
 /// What the file says.
@@ -39,32 +37,10 @@ pub enum Anonymous {
     Paths(Vec<SmolStr>),
 }
 
-/// Why a file is no configuration.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum ConfigurationError {
-    #[error("strict decoding error: {0}")]
-    Strict(String),
-    #[error("no kind {kind:?} is registered for version {version:?}")]
-    Kind { kind: String, version: String },
-    #[error("{0}")]
-    Invalid(String),
-}
-
 impl Configuration {
     /// Reads a document. `own_url` is where this server is: it is no issuer for itself.
     pub fn read(document: &Value, own_url: &str) -> Result<Configuration, ConfigurationError> {
-        let text = |name: &str| document.str_at(&[name]).unwrap_or_default().to_owned();
-        let (version, kind) = (text("apiVersion"), text("kind"));
-        let group = "apiserver.config.k8s.io/";
-        let known = version.strip_prefix(group).is_some_and(|version| ["v1", "v1beta1"].contains(&version));
-        if !known || kind != "AuthenticationConfiguration" {
-            return Err(ConfigurationError::Kind { kind, version });
-        }
-        let mut problems = Vec::new();
-        check_shape(document, &FILE, "", &mut problems);
-        if !problems.is_empty() {
-            return Err(ConfigurationError::Strict(problems.join(", ")));
-        }
+        document::check(document, "AuthenticationConfiguration", &FILE)?;
         let mut errors = Vec::new();
         let issuers = read_issuers(
             document.array_at(&["jwt"]),
@@ -490,14 +466,6 @@ fn compiled_or(
     }
 }
 
-/// What a document may have.
-enum Form {
-    Text,
-    Flag,
-    List(&'static Form),
-    Members(&'static [(&'static str, Form)]),
-}
-
 const TEXTS: Form = Form::List(&Form::Text);
 const PREFIXED: Form =
     Form::Members(&[("claim", Form::Text), ("prefix", Form::Text), ("expression", Form::Text)]);
@@ -548,36 +516,6 @@ static ENTRY: Form = Form::Members(&[
         Form::List(&Form::Members(&[("expression", Form::Text), ("message", Form::Text)])),
     ),
 ]);
-
-fn check_shape(value: &Value, form: &Form, path: &str, problems: &mut Vec<String>) {
-    if value.is_null() || problems.len() >= PROBLEMS_LEN_MAX {
-        return;
-    }
-    let mut wrong = |what: &str| {
-        problems.push(format!("{} must be {what}", if path.is_empty() { "the document" } else { path }));
-    };
-    match (form, value) {
-        (Form::Text, Value::String(_)) | (Form::Flag, Value::Bool(_)) => {}
-        (Form::Text, _) => wrong("a string"),
-        (Form::Flag, _) => wrong("true or false"),
-        (Form::List(items), Value::Array(all)) => {
-            for (index, item) in all.iter().enumerate() {
-                check_shape(item, items, &format!("{path}[{index}]"), problems);
-            }
-        }
-        (Form::List(_), _) => wrong("a list"),
-        (Form::Members(members), Value::Object(object)) => {
-            for (key, value) in object.iter() {
-                let inner = if path.is_empty() { key.to_string() } else { format!("{path}.{key}") };
-                match members.iter().find(|(name, _)| name == key) {
-                    Some((_, form)) => check_shape(value, form, &inner, problems),
-                    None => problems.push(format!("unknown field {:?}", field::bounded(&inner))),
-                }
-            }
-        }
-        (Form::Members(_), _) => wrong("an object"),
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -102,7 +102,12 @@ impl Expression {
 
     /// Whether a rule about a user holds.
     pub(crate) fn holds_for(&self, user: &UserDocument) -> Result<bool, String> {
-        let value = Cel::shaped(&user.0, &USER_SHAPE).map_err(|fault| told(&fault))?;
+        self.holds_of(&user.0, &USER_SHAPE)
+    }
+
+    /// Whether a rule holds whose only variable is this document.
+    pub(crate) fn holds_of(&self, document: &Value, shape: &Arc<Shape>) -> Result<bool, String> {
+        let value = Cel::shaped(document, shape).map_err(|fault| told(&fault))?;
         let bindings = Bindings::new().with(value);
         let outcome = self.program.evaluate(&bindings, Budget::default()).value;
         boolean(outcome.map_err(|fault| told(&fault))?)
@@ -120,7 +125,11 @@ impl Expression {
     }
 }
 
-fn compile(environment: &Environment, source: &str, wanted: Wanted) -> Result<Expression, ExpressionProblem> {
+pub(crate) fn compile(
+    environment: &Environment,
+    source: &str,
+    wanted: Wanted,
+) -> Result<Expression, ExpressionProblem> {
     if source.len() > EXPRESSION_LEN_MAX {
         let text = format!("must not exceed {EXPRESSION_LEN_MAX} bytes in length");
         return Err(ExpressionProblem::Invalid(text));

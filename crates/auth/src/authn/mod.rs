@@ -9,7 +9,7 @@ mod account;
 mod bootstrap;
 mod certificate;
 mod configuration;
-mod expressions;
+pub(crate) mod expressions;
 mod headers;
 mod jwt;
 mod keys;
@@ -34,12 +34,12 @@ use oidc::Verified;
 pub use account::{AccountKeyError, AccountTokens, Bound, Claims};
 pub use bootstrap::{BOOTSTRAP_NAMESPACE, BootstrapToken};
 pub use certificate::{ClientCertificate, PLANE_URI_SCHEME};
-pub use configuration::{Anonymous, Configuration, ConfigurationError, PLANE_ISSUERS_LEN_MAX, plane_issuers};
+pub use configuration::{Anonymous, Configuration, PLANE_ISSUERS_LEN_MAX, plane_issuers};
 pub use headers::ProxyHeaders;
 pub use keys::{IssuerAnswer, IssuerClient, IssuerGet};
 pub use oidc::Issuer;
 pub use token::{StaticTokens, TokenFileError};
-pub use webhook::{ReviewAnswer, TokenReviewer, TokenWebhook};
+pub use webhook::TokenWebhook;
 
 use crate::UserInfo;
 

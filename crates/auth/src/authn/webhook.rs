@@ -4,7 +4,6 @@
 //! under way; the tokens themselves are not kept.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -16,6 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::waiting::Waiting;
 use crate::UserInfo;
+use crate::review::ReviewClient;
 
 /// Answers that are remembered.
 const ANSWERS_LEN_MAX: usize = 8 * 1024;
@@ -29,20 +29,12 @@ const WAITING_MAX: usize = 1024;
 /// How long a question may take.
 const QUESTION_MAX: Duration = Duration::from_secs(10);
 
-/// Asks the webhook. Whoever starts the server brings it.
-pub trait TokenReviewer: Send + Sync {
-    /// The answer's body, or why there is none.
-    fn review(&self, question: Vec<u8>) -> ReviewAnswer<'_>;
-}
-
-pub type ReviewAnswer<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
-
 /// Until when it is remembered, and who it is.
 type Answer = (i64, Option<UserInfo>);
 
 /// The webhook, and what it said lately.
 pub struct TokenWebhook {
-    reviewer: Arc<dyn TokenReviewer>,
+    reviewer: Arc<dyn ReviewClient>,
     remember_seconds: i64,
     answers: Mutex<Recent<[u8; 32], Answer>>,
     places: Semaphore,
@@ -56,7 +48,7 @@ impl fmt::Debug for TokenWebhook {
 }
 
 impl TokenWebhook {
-    pub fn new(reviewer: Arc<dyn TokenReviewer>, remember_seconds: i64) -> TokenWebhook {
+    pub fn new(reviewer: Arc<dyn ReviewClient>, remember_seconds: i64) -> TokenWebhook {
         TokenWebhook {
             reviewer,
             remember_seconds,
@@ -146,6 +138,7 @@ mod tests {
     use std::sync::atomic::{AtomicI64, Ordering};
 
     use super::*;
+    use crate::review::ReviewAnswer;
 
     static NOW: AtomicI64 = AtomicI64::new(0);
 
@@ -158,7 +151,7 @@ mod tests {
         is_dead: bool,
     }
 
-    impl TokenReviewer for Fake {
+    impl ReviewClient for Fake {
         fn review(&self, question: Vec<u8>) -> ReviewAnswer<'_> {
             Box::pin(async move {
                 self.asked.fetch_add(1, Ordering::Relaxed);

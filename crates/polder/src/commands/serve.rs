@@ -25,6 +25,7 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::authentication::{Files, Issuers};
 use crate::config::Configuration;
 use crate::extensions::Extensions;
+use crate::follow::follow;
 use crate::log::OneLine;
 use crate::webhooks::Webhooks;
 
@@ -46,7 +47,7 @@ pub(crate) struct Serve {
     /// Address and port to listen on; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443", value_parser = listen_address)]
     listen: SocketAddr,
-    /// A file with everything else: limits, domains, who people are, encryption, audit.
+    /// A file with everything else: limits, domains, who people are and what they may do, encryption, audit.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -142,7 +143,12 @@ impl Serve {
         registry.tasks.spawn(registry.clone().run_chores());
         let stop = CancellationToken::new();
         registry.tasks.spawn(configuration.encryption.clone().keep_up(keyring, stop.clone()));
-        registry.tasks.spawn(files.follow(held, authenticators, store.clone(), stop.clone()));
+        if let Some(followed) = files.followed(held.clone(), authenticators, store.clone()) {
+            registry.tasks.spawn(follow(followed, held, stop.clone()));
+        }
+        if let Some((files, held)) = configuration.authorization.load(&registry)? {
+            registry.tasks.spawn(follow(files, held, stop.clone()));
+        }
         let client = Arc::new(LocalClient::new(registry.clone()));
         let controllers = polder_controllers::Options {
             root_ca: site.ca,

@@ -251,15 +251,8 @@ fn token_webhooks() {
     });
     let webhook = webhook.unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let kubeconfig = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "w",
-        "clusters": [{"name": "w", "cluster": {
-            "server": format!("https://{}/authenticate", webhook.address), "certificate-authority-data": webhook.ca_bundle}}],
-        "users": [{"name": "w", "user": {}}],
-        "contexts": [{"name": "w", "context": {"cluster": "w", "user": "w"}}],
-    });
     let file = directory.path().join("webhook.kubeconfig");
-    fs::write(&file, kubeconfig.to_string()).unwrap();
+    fs::write(&file, webhook.kubeconfig("/authenticate")).unwrap();
     let configuration = format!("authentication:\n  tokenWebhook:\n    kubeconfig: {}\n", file.display());
     let polder = Polder::start_in(directory, &configuration);
     let (_acme, _globex) = (polder.plane("acme"), polder.plane("globex"));

@@ -110,6 +110,10 @@ fn session(variable: &str, what: &str) {
                 server_side(kubectl);
                 config(kubectl);
                 rights(kubectl);
+                // The old one does not know it.
+                if variable.ends_with("CURRENT") {
+                    kubectl.contains("auth whoami --as ann --as-group team -o yaml", "username: ann");
+                }
             });
         }
     });

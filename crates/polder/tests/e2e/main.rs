@@ -8,6 +8,7 @@
 mod aggregation;
 mod audit;
 mod authentication;
+mod authorization;
 mod collisions;
 mod conversion;
 mod custom;

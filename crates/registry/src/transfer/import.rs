@@ -395,6 +395,7 @@ impl Import {
         }
         self.registry.rulebooks.forget(self.inside.plane.id);
         self.registry.roles.forget(self.inside.plane.id);
+        self.registry.nodes.forget(self.inside.plane.id);
         self.registry.flows.forget(self.inside.plane.id);
         Ok(())
     }

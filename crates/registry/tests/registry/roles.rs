@@ -389,3 +389,94 @@ async fn policies_look_where_their_writer_may() {
     text(ann.create(bindings, bound("c", "kube-system")).await, 422);
     text(ann.create(at, policy("more")).await, 422);
 }
+
+/// In a plane with many bindings, those that come, change and go are in force in the next request, also when their role or a layer
+/// below has a part in it.
+#[tokio::test]
+async fn one_of_many_bindings_changes() {
+    let world = World::new();
+    let acme = world.plane("acme", json!({})).await;
+    let maps = "v1/configmaps/default";
+    acme.create(&path("roles", "/default"), role("reader", &["list"], &["configmaps"])).await.unwrap();
+    for number in 0..300 {
+        let name = format!("b{number}");
+        let bound = binding(&name, "Role", "reader", &format!("u{number}"));
+        acme.create(&path("rolebindings", "/default"), bound).await.unwrap();
+    }
+    let may = async |user: &str| acme.as_user(user, &[]).list(maps, &[]).await.is_ok();
+    assert!(may("u7").await && !may("ann").await);
+    let own = path("rolebindings", "/default/more");
+    acme.create(&path("rolebindings", "/default"), binding("more", "Role", "reader", "ann")).await.unwrap();
+    assert!(may("ann").await && may("u7").await);
+    let subjects = |user: &str| json!({"subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]});
+    acme.patch(&own, PatchKind::Merge, subjects("bob")).await.unwrap();
+    assert!(!may("ann").await && may("bob").await);
+    acme.delete(&own, json!({})).await.unwrap();
+    assert!(!may("bob").await && may("u299").await);
+    acme.delete(&path("rolebindings", "/default/b7"), json!({})).await.unwrap();
+    assert!(!may("u7").await && may("u8").await);
+    // A role that is not there yet.
+    acme.create(&path("rolebindings", "/default"), binding("late", "Role", "later", "cid")).await.unwrap();
+    assert!(!may("cid").await);
+    acme.create(&path("roles", "/default"), role("later", &["list"], &["configmaps"])).await.unwrap();
+    assert!(may("cid").await);
+    acme.delete(&path("roles", "/default/later"), json!({})).await.unwrap();
+    assert!(!may("cid").await && may("u8").await);
+    // What a fork changes is its own.
+    let fork = world.plane("fork", json!({"forkFrom": "acme"})).await;
+    let there = async |user: &str| fork.as_user(user, &[]).list(maps, &[]).await.is_ok();
+    assert!(there("u8").await);
+    fork.delete(&path("rolebindings", "/default/b8"), json!({})).await.unwrap();
+    assert!(!there("u8").await && may("u8").await);
+    acme.delete(&path("rolebindings", "/default/b9"), json!({})).await.unwrap();
+    assert!(there("u9").await && !may("u9").await);
+    acme.create(&path("rolebindings", "/default"), binding("b9", "Role", "reader", "u9")).await.unwrap();
+    assert!(may("u9").await);
+    // A default binding that is in a layer of all planes.
+    let default = path("clusterrolebindings", "/system:basic-user");
+    let review = json!({"spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}});
+    let reviews = "authorization.k8s.io/v1/selfsubjectaccessreviews";
+    acme.as_user("u8", &[]).create(reviews, review.clone()).await.unwrap();
+    acme.delete(&default, json!({})).await.unwrap();
+    text(acme.as_user("u8", &[]).create(reviews, review).await, 403);
+}
+
+/// When a plane is first used after a start, default roles and bindings are there again with all they should have; what people
+/// added stays, and what they do not want mended is left.
+#[tokio::test]
+async fn default_roles_come_back() {
+    let world = World::new();
+    let acme = world.plane("acme", json!({})).await;
+    let other = world.plane("other", json!({})).await;
+    let (roles, bindings) = (path("clusterroles", ""), path("clusterrolebindings", ""));
+    acme.delete(&format!("{roles}/system:basic-user"), json!({})).await.unwrap();
+    acme.delete(&format!("{bindings}/system:basic-user"), json!({})).await.unwrap();
+    let own = json!({"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["dikes"]}]});
+    acme.patch(&format!("{roles}/system:discovery"), PatchKind::Merge, own.clone()).await.unwrap();
+    let mut off = own.clone();
+    off.set_at(&["metadata", "annotations", "rbac.authorization.kubernetes.io/autoupdate"], "false");
+    acme.patch(&format!("{roles}/system:public-info-viewer"), PatchKind::Merge, off).await.unwrap();
+    let usage = |plane: &Plane<'_>| plane.context().plane.usage.objects();
+    let before = usage(&other);
+    let ids = [&acme, &other, &world.core()].map(|plane| plane.context().plane.id);
+    for id in ids {
+        world.registry.resume_chores(id).await;
+    }
+    text(acme.get(&format!("{roles}/system:basic-user")).await, 404);
+    let restarted = World { registry: world.again() };
+    for id in ids {
+        restarted.registry.resume_chores(id).await;
+    }
+    let acme = Plane::new(&restarted, "acme");
+    acme.get(&format!("{roles}/system:basic-user")).await.unwrap();
+    acme.get(&format!("{bindings}/system:basic-user")).await.unwrap();
+    let rules = |value: Value| value.array_at(&["rules"]).len();
+    assert!(rules(acme.get(&format!("{roles}/system:discovery")).await.unwrap()) > 1);
+    assert_eq!(rules(acme.get(&format!("{roles}/system:public-info-viewer")).await.unwrap()), 1);
+    assert_eq!(usage(&other), before, "a plane that lacks nothing gets nothing");
+    let review = json!({"spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}});
+    acme.as_user("ann", &[])
+        .create("authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+        .await
+        .unwrap();
+}

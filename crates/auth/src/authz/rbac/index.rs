@@ -1,4 +1,7 @@
 //! Who has which roles where.
+//!
+//! An index never changes; one that differs in a binding shares all else with it, so that a change costs what it is about and not
+//! what there is.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -85,22 +88,26 @@ pub struct Bound {
 }
 
 /// Bindings by whom they are about.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Index {
-    users: HashMap<SmolStr, Places>,
-    groups: HashMap<SmolStr, Places>,
+    users: imbl::HashMap<SmolStr, Places>,
+    groups: imbl::HashMap<SmolStr, Places>,
+    /// By namespace and name.
+    bounds: imbl::HashMap<(SmolStr, SmolStr), Arc<Bound>>,
     bytes: usize,
 }
 
 /// What somebody has, by namespace; the first may be that of none.
-#[derive(Debug, Default)]
-struct Places(Vec<(SmolStr, Held)>);
+#[derive(Clone, Debug, Default)]
+struct Places(Arc<[(SmolStr, Arc<Held>)]>);
 
 #[derive(Debug)]
 struct Held {
     set: Arc<RoleSet>,
     /// For each role of the set, by which binding somebody has it.
     grants: Vec<Grant>,
+    /// Further bindings to the same roles.
+    again: Vec<Grant>,
     /// Bindings to roles that are not there.
     missing: Vec<Grant>,
 }
@@ -125,32 +132,97 @@ impl Index {
         let mut found: HashMap<(bool, SmolStr), HashMap<SmolStr, Found>> = HashMap::new();
         let mut index = Index { bytes: size_of::<Index>(), ..Index::default() };
         for bound in bounds {
-            index.bytes += size_of::<Bound>() + bound.name.len() + bound.namespace.len();
+            index.bytes += bound.bytes();
+            index.bounds.insert(bound.key(), bound.clone());
             for (number, subject) in bound.binding.subjects.iter().enumerate() {
                 let Some((is_group, name)) = subject_key(subject, &bound.namespace) else { continue };
                 let places = found.entry((is_group, name)).or_default();
                 let found = places.entry(bound.namespace.clone()).or_default();
-                let grant = Grant { bound: bound.clone(), subject: number };
-                match &bound.role {
-                    Some(role) => found.roles.push((role.clone(), grant)),
-                    None => found.missing.push(grant),
-                }
+                found.add(Grant { bound: bound.clone(), subject: number });
             }
         }
         let mut sets: HashMap<*const RoleSet, usize> = HashMap::new();
         for ((is_group, name), places) in found {
-            let mut places: Vec<(SmolStr, Held)> = places
+            let mut places: Vec<(SmolStr, Arc<Held>)> = places
                 .into_iter()
-                .map(|(namespace, found)| (namespace, Held::new(found, &mut intern)))
+                .map(|(namespace, found)| (namespace, Arc::new(Held::new(found, &mut intern))))
                 .collect();
             places.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-            places.shrink_to_fit();
             index.bytes += 64 + name.len() + places.iter().map(|(_, held)| held.bytes()).sum::<usize>();
             sets.extend(places.iter().map(|(_, held)| (Arc::as_ptr(&held.set), held.set.bytes())));
             let map = if is_group { &mut index.groups } else { &mut index.users };
-            map.insert(name, Places(places));
+            map.insert(name, Places(places.into()));
         }
         index.bytes += sets.values().sum::<usize>();
+        index
+    }
+
+    /// The binding of a name, as far as it is known here.
+    pub fn bound(&self, namespace: &str, name: &str) -> Option<&Arc<Bound>> {
+        self.bounds.get(&(SmolStr::new(namespace), SmolStr::new(name)))
+    }
+
+    /// How many bindings it is of.
+    pub fn len(&self) -> usize {
+        self.bounds.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bounds.is_empty()
+    }
+
+    /// The same with another binding in the place of one of the same name, or with none. What it weighs is guessed, and not too low:
+    /// what nobody needs any more is not taken off.
+    #[must_use]
+    pub fn with(
+        &self,
+        (namespace, name): (&SmolStr, &SmolStr),
+        bound: Option<Arc<Bound>>,
+        mut intern: impl FnMut(Vec<Arc<Role>>) -> Arc<RoleSet>,
+    ) -> Index {
+        let mut index = self.clone();
+        let key = (namespace.clone(), name.clone());
+        let old = index.bounds.remove(&key);
+        let subjects = |bound: &Option<Arc<Bound>>| {
+            let own = bound.iter().flat_map(|bound| &bound.binding.subjects);
+            own.filter_map(|subject| subject_key(subject, namespace)).collect::<Vec<_>>()
+        };
+        let mut about = subjects(&old);
+        about.extend(subjects(&bound));
+        about.sort_unstable();
+        about.dedup();
+        if let Some(bound) = &bound {
+            index.bytes += bound.bytes();
+            index.bounds.insert(key, bound.clone());
+        }
+        for (is_group, subject) in about {
+            let map = if is_group { &mut index.groups } else { &mut index.users };
+            let places = map.get(&subject).cloned().unwrap_or_default();
+            let held = places.exactly(namespace);
+            let mut found = Found::default();
+            for grant in held.into_iter().flat_map(|held| held.all()) {
+                if !old.as_ref().is_some_and(|old| Arc::ptr_eq(old, &grant.bound)) {
+                    found.add(grant.clone());
+                }
+            }
+            let own = bound
+                .iter()
+                .flat_map(|bound| bound.binding.subjects.iter().enumerate().map(move |own| (bound, own)));
+            for (bound, (number, own)) in own {
+                if subject_key(own, namespace).is_some_and(|own| own == (is_group, subject.clone())) {
+                    found.add(Grant { bound: bound.clone(), subject: number });
+                }
+            }
+            let new = (!found.is_empty()).then(|| Arc::new(Held::new(found, &mut intern)));
+            if let Some(new) = &new {
+                let is_known = held.is_some_and(|held| Arc::ptr_eq(&held.set, &new.set));
+                index.bytes += 64 + subject.len() + new.bytes() + if is_known { 0 } else { new.set.bytes() };
+            }
+            match places.with(namespace, new) {
+                Some(places) => map.insert(subject, places),
+                None => map.remove(&subject),
+            };
+        }
         index
     }
 
@@ -159,7 +231,7 @@ impl Index {
         &'a self,
         user: &'b UserInfo,
         namespace: &'b str,
-    ) -> impl Iterator<Item = &'a Held> + use<'a, 'b> {
+    ) -> impl Iterator<Item = &'a Arc<Held>> + use<'a, 'b> {
         let own = self.users.get(&user.name).into_iter();
         let by_group = user.groups.iter().filter_map(|group| self.groups.get(group));
         own.chain(by_group).flat_map(move |places| places.at(namespace))
@@ -198,9 +270,48 @@ impl Index {
     }
 }
 
+impl Bound {
+    fn key(&self) -> (SmolStr, SmolStr) {
+        (self.namespace.clone(), self.name.clone())
+    }
+
+    fn bytes(&self) -> usize {
+        // With its place among those that are found by name.
+        size_of::<Bound>() + 2 * (self.name.len() + self.namespace.len()) + 96
+    }
+}
+
+impl Found {
+    fn add(&mut self, grant: Grant) {
+        match &grant.bound.role {
+            Some(role) => self.roles.push((role.clone(), grant)),
+            None => self.missing.push(grant),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.roles.is_empty() && self.missing.is_empty()
+    }
+}
+
 impl Places {
+    /// What is had in a namespace alone, or in none.
+    fn exactly(&self, namespace: &str) -> Option<&Arc<Held>> {
+        let place = self.0.binary_search_by(|(own, _)| own.as_str().cmp(namespace)).ok()?;
+        Some(&self.0[place].1)
+    }
+
+    /// The same with something else in a namespace; nothing if that was all.
+    fn with(&self, namespace: &SmolStr, held: Option<Arc<Held>>) -> Option<Places> {
+        let at = self.0.partition_point(|(own, _)| own < namespace);
+        let rest = self.0[at..].iter().skip_while(|(own, _)| own == namespace).cloned();
+        let new = held.map(|held| (namespace.clone(), held));
+        let all: Arc<[_]> = self.0[..at].iter().cloned().chain(new).chain(rest).collect();
+        (!all.is_empty()).then_some(Places(all))
+    }
+
     /// What is had everywhere, and what is had in a namespace.
-    fn at(&self, namespace: &str) -> impl Iterator<Item = &Held> {
+    fn at(&self, namespace: &str) -> impl Iterator<Item = &Arc<Held>> {
         let everywhere = self.0.first().filter(|(own, _)| own.is_empty());
         let place = self.0.binary_search_by(|(own, _)| own.as_str().cmp(namespace)).ok();
         let here = place.filter(|_| !namespace.is_empty()).map(|place| &self.0[place]);
@@ -210,16 +321,29 @@ impl Places {
 
 impl Held {
     fn new(found: Found, intern: &mut impl FnMut(Vec<Arc<Role>>) -> Arc<RoleSet>) -> Held {
-        let Found { mut roles, missing } = found;
-        roles.sort_by_key(|(role, _)| role.digest);
-        roles.dedup_by(|(one, _), (other, _)| one.digest == other.digest);
-        let (roles, grants): (Vec<_>, Vec<_>) = roles.into_iter().unzip();
-        Held { set: intern(roles), grants, missing }
+        let Found { roles: mut all, missing } = found;
+        all.sort_by_key(|(role, _)| role.digest);
+        let (mut roles, mut grants, mut again) = (Vec::new(), Vec::new(), Vec::new());
+        for (role, grant) in all {
+            if roles.last().is_some_and(|last: &Arc<Role>| last.digest == role.digest) {
+                again.push(grant);
+            } else {
+                roles.push(role);
+                grants.push(grant);
+            }
+        }
+        Held { set: intern(roles), grants, again, missing }
+    }
+
+    /// All bindings somebody has something by.
+    fn all(&self) -> impl Iterator<Item = &Grant> {
+        self.grants.iter().chain(&self.again).chain(&self.missing)
     }
 
     /// Without the set, which is shared.
     fn bytes(&self) -> usize {
-        size_of::<Held>() + 32 + (self.grants.len() + self.missing.len()) * size_of::<Grant>()
+        let grants = self.grants.len() + self.again.len() + self.missing.len();
+        size_of::<Held>() + 56 + grants * size_of::<Grant>()
     }
 }
 
@@ -390,6 +514,71 @@ mod tests {
         };
         assert_eq!(verbs(""), ["get", "get"]);
         assert_eq!(verbs("a"), ["get", "get", "list"]);
+    }
+
+    /// One that was changed binding by binding says what one says that is made of the bindings there are in the end.
+    #[test]
+    fn changes_come_to_the_same() {
+        let role = |verb: &str| {
+            let text = format!(r#"{{"verbs":["{verb}"],"apiGroups":[""],"resources":["pods"]}}"#);
+            Arc::new(Role::new(vec![rule(&text)]))
+        };
+        let roles = ["get", "list", "watch", "patch"].map(role);
+        let intern = |roles: Vec<Arc<Role>>| Arc::new(RoleSet::new(roles));
+        let mut state = 1u64;
+        let mut random = move |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(state >> 33).unwrap() % below
+        };
+        let mut index = Index::new(&[], intern);
+        let mut bounds: HashMap<(SmolStr, SmolStr), Arc<Bound>> = HashMap::new();
+        for step in 0..2_000 {
+            let namespace = SmolStr::new(["", "a", "b"][random(3)]);
+            let name = format_smolstr!("b{}", random(12));
+            let key = (namespace.clone(), name.clone());
+            let new = (random(4) > 0).then(|| {
+                let subjects = (0..random(4)).map(|_| match random(3) {
+                    0 => Subject::User(format_smolstr!("u{}", random(3))),
+                    1 => Subject::Group(format_smolstr!("g{}", random(3))),
+                    _ => Subject::Account { namespace: "".into(), name: format_smolstr!("s{}", random(2)) },
+                });
+                let binding =
+                    Binding { kind: RoleKind::Role, role: "r".into(), subjects: subjects.collect() };
+                let role = roles.get(random(5)).cloned();
+                Arc::new(Bound { namespace, name, binding: Arc::new(binding), role })
+            });
+            match &new {
+                Some(bound) => bounds.insert(key.clone(), bound.clone()),
+                None => bounds.remove(&key),
+            };
+            index = index.with((&key.0, &key.1), new, intern);
+            if step % 50 != 0 {
+                continue;
+            }
+            let all: Vec<Arc<Bound>> = bounds.values().cloned().collect();
+            let fresh = Index::new(&all, intern);
+            assert_eq!(index.len(), fresh.len());
+            assert_eq!((index.users.len(), index.groups.len()), (fresh.users.len(), fresh.groups.len()));
+            let names = ["u0", "u1", "u2", "system:serviceaccount:a:s0", "system:serviceaccount:b:s1"];
+            for name in names {
+                let user = UserInfo::authenticated(name, ["g0".into(), "g2".into()]);
+                for namespace in ["", "a", "b", "c"] {
+                    let shown = |index: &Index| {
+                        let sets = index.sets(&user, namespace).map(|set| RoleSet::digest(set.roles()));
+                        let mut missing: Vec<SmolStr> = index.missing(&user, namespace).collect();
+                        missing.sort();
+                        (sets.collect::<Vec<_>>(), missing)
+                    };
+                    assert_eq!(shown(&index), shown(&fresh), "step {step}, {name} in {namespace:?}");
+                    assert!(index.knows(&user) == fresh.knows(&user));
+                }
+            }
+            assert!(index.bytes() >= size_of::<Index>());
+        }
+        for key in bounds.keys() {
+            index = index.with((&key.0, &key.1), None, intern);
+        }
+        assert!(index.is_empty() && index.users.is_empty() && index.groups.is_empty());
     }
 
     /// A name of any length, and any number of subjects, take what their text takes.

@@ -31,8 +31,17 @@ impl World {
         world
     }
 
+    /// By another clock.
+    pub(crate) fn with_clock(clock: fn() -> i64) -> World {
+        World::idle_with(Box::new(MemoryEngine::default()), clock)
+    }
+
     /// On an engine, and nobody does chores.
     pub(crate) fn idle(engine: Box<dyn Engine>) -> World {
+        World::idle_with(engine, || 1_767_225_600)
+    }
+
+    fn idle_with(engine: Box<dyn Engine>, clock: fn() -> i64) -> World {
         let store = Store::open(
             engine,
             StoreOptions::default(),
@@ -44,11 +53,17 @@ impl World {
         let options = RegistryOptions {
             base_url: "https://polder.test".into(),
             default_limits: Limits { object_bytes: 100_000, ..Limits::default() },
-            clock: || 1_767_225_600,
+            clock,
             authenticators: std::sync::Arc::default(),
         };
         let registry = Arc::new(Registry::new(store.unwrap(), Chain::default(), options));
         World { registry }
+    }
+
+    /// Another registry on the same store, as after a start.
+    pub(crate) fn again(&self) -> Arc<Registry> {
+        let Registry { store, options, .. } = &*self.registry;
+        Arc::new(Registry::new(store.clone(), Chain::default(), options.clone()))
     }
 
     /// Makes a plane the way a provider does.

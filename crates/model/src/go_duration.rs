@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A text that is no duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum DurationError {
+pub enum DurationError {
     #[error("time: invalid duration {0}")]
     Invalid(String),
     #[error("time: missing unit in duration {0}")]
@@ -14,7 +14,7 @@ pub(crate) enum DurationError {
 }
 
 /// Reads a duration; `None` for one below zero. Parts of a nanosecond are dropped.
-pub(crate) fn parse_duration(text: &str) -> Result<Option<Duration>, DurationError> {
+pub fn parse_duration(text: &str) -> Result<Option<Duration>, DurationError> {
     let invalid = || DurationError::Invalid(quote(text));
     let negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);

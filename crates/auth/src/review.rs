@@ -1,0 +1,11 @@
+//! The way to a webhook of the provider's that answers reviews: who a token is of, what somebody may do.
+
+use std::pin::Pin;
+
+/// Asks the webhook. Whoever starts the server brings it.
+pub trait ReviewClient: Send + Sync {
+    /// The answer's body, or why there is none.
+    fn review(&self, question: Vec<u8>) -> ReviewAnswer<'_>;
+}
+
+pub type ReviewAnswer<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;

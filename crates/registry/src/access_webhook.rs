@@ -1,0 +1,246 @@
+//! Webhooks of the provider's that are asked what somebody may do: who is asked when, how often, and what is remembered of it.
+//!
+//! A plane has a bounded number of questions under way and planes take turns, so a webhook that hangs is felt by each plane for as
+//! long as one question may take. What is remembered is bounded, in parts that planes are spread over, and found only by the
+//! plane it is about.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use polder_auth::ReviewClient;
+use polder_auth::authz::configuration::{FailurePolicy, WebhookSettings};
+use polder_auth::authz::webhook::{self, Place, Review};
+use polder_auth::authz::{Attributes, Authorizer, Decision, DecisionFuture, Fault, Reason};
+use polder_model::{GroupResource, PlaneId, Recent, SmolStr, Status, Value};
+use polder_store::{ObjectName, Plane, Store, Turns};
+use sha2::{Digest as _, Sha256};
+
+use crate::memo::Memo;
+use crate::planes;
+use crate::status::read_failed;
+
+/// Questions of one plane under way, and of all; the next one waits, and its time runs.
+const PLANE_CALLS_MAX: usize = 32;
+const CALLS_MAX: usize = 1024;
+/// What is remembered of one webhook, in parts: a plane fills one of them.
+const ANSWERS_BYTES_MAX: usize = 32 << 20;
+const PARTS: usize = 64;
+/// What an answer takes beside its reason.
+const ANSWER_BYTES: usize = 160;
+/// Planes whose origin is kept.
+const ORIGINS_LEN_MAX: usize = 100_000;
+/// What happens is told in the log no more often than this.
+const TOLD_EVERY_SECONDS: i64 = 1;
+
+/// A webhook, and what it said lately.
+pub struct AccessWebhook {
+    name: SmolStr,
+    settings: WebhookSettings,
+    client: Arc<dyn ReviewClient>,
+    origins: Arc<Origins>,
+    clock: fn() -> i64,
+    turns: Arc<Turns>,
+    answers: Vec<Mutex<Recent<[u8; 32], Remembered>>>,
+    told: AtomicI64,
+    counts: Arc<WebhookCounts>,
+}
+
+/// How often it was asked, and what became of that.
+#[derive(Debug, Default)]
+pub struct WebhookCounts {
+    pub answered: AtomicU64,
+    pub timed_out: AtomicU64,
+    pub failed: AtomicU64,
+    /// Questions it was not asked because a condition does not hold.
+    pub excluded: AtomicU64,
+    /// Conditions that could not be told to hold.
+    pub unclear: AtomicU64,
+    /// Questions that went on to others because it could not be asked.
+    pub passed_over: AtomicU64,
+}
+
+#[derive(Clone)]
+struct Remembered {
+    until: i64,
+    review: Review,
+}
+
+/// Why there is no answer.
+enum NoAnswer {
+    Late,
+    Failed(String),
+}
+
+impl AccessWebhook {
+    pub(crate) fn new(
+        name: SmolStr,
+        settings: WebhookSettings,
+        client: Arc<dyn ReviewClient>,
+        origins: Arc<Origins>,
+        clock: fn() -> i64,
+    ) -> AccessWebhook {
+        let part = || Mutex::new(Recent::new(ANSWERS_BYTES_MAX / PARTS));
+        AccessWebhook {
+            name,
+            settings,
+            client,
+            origins,
+            clock,
+            turns: Turns::new(CALLS_MAX, PLANE_CALLS_MAX),
+            answers: std::iter::repeat_with(part).take(PARTS).collect(),
+            told: AtomicI64::new(i64::MIN),
+            counts: Arc::default(),
+        }
+    }
+
+    pub fn name(&self) -> &SmolStr {
+        &self.name
+    }
+
+    /// What it was made from.
+    pub fn settings(&self) -> &WebhookSettings {
+        &self.settings
+    }
+
+    pub fn counts(&self) -> &Arc<WebhookCounts> {
+        &self.counts
+    }
+
+    /// The same counts for one that takes the place of this one.
+    #[must_use]
+    pub fn with_counts(self, counts: Arc<WebhookCounts>) -> AccessWebhook {
+        AccessWebhook { counts, ..self }
+    }
+
+    async fn decide(&self, attributes: &Attributes<'_>) -> Result<Decision, Fault> {
+        let Some(plane) = self.origins.store.plane_by_id(attributes.plane) else {
+            return Ok(Decision::NO_OPINION);
+        };
+        let origin = self.origins.of(&plane).await?;
+        let place = Place { plane: plane.id, name: plane.name.as_str(), forked_from: &origin };
+        let spec = webhook::spec(attributes, place);
+        match self.settings.conditions.hold(&spec) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.counts.excluded.fetch_add(1, Ordering::Relaxed);
+                return Ok(Decision::NO_OPINION);
+            }
+            Err(why) => {
+                self.counts.unclear.fetch_add(1, Ordering::Relaxed);
+                return Err(self.fault(&why));
+            }
+        }
+        let key: [u8; 32] = Sha256::new()
+            .chain_update(plane.id.0.to_le_bytes())
+            .chain_update(spec.to_vec())
+            .finalize()
+            .into();
+        #[expect(clippy::cast_possible_truncation, reason = "only the low bits choose")]
+        let answers = &self.answers[plane.id.0 as usize % PARTS];
+        let known = answers.lock().get(&key).filter(|known| (self.clock)() < known.until);
+        let review = match known {
+            Some(known) => known.review,
+            None => {
+                let review = self.ask(plane.id, &spec).await.map_err(|why| self.fault(&why))?;
+                let ttl = if review.allowed { self.settings.authorized } else { self.settings.unauthorized };
+                if !ttl.is_zero() {
+                    let until = (self.clock)().saturating_add(seconds(ttl));
+                    let bytes = ANSWER_BYTES + review.reason.len();
+                    let remembered = Remembered { until, review: review.clone() };
+                    drop(answers.lock().insert(key, remembered, bytes));
+                }
+                review
+            }
+        };
+        let Review { allowed, denied, reason } = review;
+        Ok(match (allowed, denied) {
+            (true, _) => Decision::Allow { reason: Reason::Told(reason) },
+            (_, true) => Decision::Deny { reason },
+            _ => Decision::NoOpinion { reason },
+        })
+    }
+
+    async fn ask(&self, plane: PlaneId, spec: &Value) -> Result<Review, String> {
+        let question = webhook::question(spec, self.settings.version);
+        let asking = async {
+            let _turn = self.turns.take(plane).await;
+            let answer = self.client.review(question).await.map_err(NoAnswer::Failed)?;
+            webhook::read(&answer).map_err(NoAnswer::Failed)
+        };
+        let asked = tokio::time::timeout(self.settings.timeout, asking).await;
+        let (count, outcome) = match asked.unwrap_or(Err(NoAnswer::Late)) {
+            Ok(review) => (&self.counts.answered, Ok(review)),
+            Err(NoAnswer::Late) => (&self.counts.timed_out, Err("no answer in time".into())),
+            Err(NoAnswer::Failed(why)) => (&self.counts.failed, Err(why)),
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        outcome
+    }
+
+    /// What it means that there is no answer. Why there is none is the provider's business.
+    fn fault(&self, why: &str) -> Fault {
+        let now = (self.clock)();
+        let told = self.told.load(Ordering::Relaxed);
+        let is_due = now >= told.saturating_add(TOLD_EVERY_SECONDS);
+        if is_due && self.told.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            tracing::warn!(webhook = %self.name, why, "cannot ask an authorization webhook");
+        }
+        let text =
+            format!("the authorizer {:?} of the server could not be asked: try again later", self.name);
+        match self.settings.failure {
+            FailurePolicy::Deny => Fault::Stop(Status::internal(text)),
+            FailurePolicy::NoOpinion => {
+                self.counts.passed_over.fetch_add(1, Ordering::Relaxed);
+                Fault::Pass(Status::internal(text))
+            }
+        }
+    }
+}
+
+impl Authorizer for AccessWebhook {
+    fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> DecisionFuture<'a> {
+        Box::pin(self.decide(attributes))
+    }
+}
+
+/// Whole seconds, as clocks here count them: at least as long.
+fn seconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis().div_ceil(1000)).unwrap_or(i64::MAX)
+}
+
+/// What planes were forked from. That never changes, so it is read once while it is used.
+pub(crate) struct Origins {
+    store: Arc<Store>,
+    planes: Memo<SmolStr>,
+}
+
+impl Origins {
+    pub(crate) fn new(store: Arc<Store>) -> Origins {
+        Origins { store, planes: Memo::default() }
+    }
+
+    /// `spec.forkFrom` of its `Plane`; empty for one that was made anew.
+    async fn of(&self, plane: &Plane) -> Result<SmolStr, Status> {
+        if let Some(known) = self.planes.get(plane.id) {
+            return Ok(known);
+        }
+        let epoch = self.planes.epoch(plane.id);
+        let core = self.store.plane_by_id(PlaneId::CORE);
+        let mut origin = SmolStr::default();
+        if let Some(core) = core.filter(|_| plane.id != PlaneId::CORE) {
+            let resource = self.store.resource_id(&GroupResource::new(planes::GROUP, "planes"));
+            let found = self.store.get(&core, resource, &ObjectName::cluster(plane.name.as_str())).await;
+            let found = found.map_err(|error| read_failed(&core, error))?;
+            let object = found.and_then(|found| Value::parse_own(found.record.body()).ok());
+            let told = object.as_ref().and_then(|object| object.str_at(&["spec", "forkFrom"]));
+            origin = SmolStr::new(told.unwrap_or_default());
+        }
+        if self.planes.len() >= ORIGINS_LEN_MAX {
+            self.planes.let_go(|_| true);
+        }
+        self.planes.keep(plane.id, origin.clone(), epoch);
+        Ok(origin)
+    }
+}
