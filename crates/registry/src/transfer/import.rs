@@ -396,6 +396,7 @@ impl Import {
         self.registry.rulebooks.forget(self.inside.plane.id);
         self.registry.roles.forget(self.inside.plane.id);
         self.registry.flows.forget(self.inside.plane.id);
+        self.registry.issuers.forget_bootstrap(self.inside.plane.id);
         Ok(())
     }
 

@@ -11,6 +11,7 @@ mod ownership;
 mod policies;
 mod roles;
 mod strategies;
+mod tokens;
 mod verbs;
 mod webhooks;
 mod world;
