@@ -179,6 +179,8 @@ impl Call {
             "/metrics" if self.context.plane.id == PlaneId::CORE => {
                 let text = {
                     let counts = self.state.audit.as_ref().map(|audit| audit.counts());
+                    let now = (registry.options.clock)();
+                    self.state.metrics.keys(self.state.pki.ends(now), now);
                     self.state.metrics.scrape(registry, &self.state.gates, counts)
                 };
                 let mut answer = answer::text(StatusCode::OK, text);

@@ -35,6 +35,12 @@ struct BackendLabel {
     backend: &'static str,
 }
 
+/// A key or a certificate of the server's.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct NameLabel {
+    name: String,
+}
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct StatusLabel {
     status: &'static str,
@@ -54,6 +60,7 @@ pub(crate) struct Metrics {
     audit_events: Counter<u64, AtomicU64>,
     audit_lost: Family<BackendLabel, Counter<u64, AtomicU64>>,
     authentication_reloads: Family<StatusLabel, Counter<u64, AtomicU64>>,
+    key_seconds: Family<NameLabel, Gauge>,
 }
 
 impl Metrics {
@@ -73,6 +80,7 @@ impl Metrics {
             audit_events: Counter::default(),
             audit_lost: Family::default(),
             authentication_reloads: Family::default(),
+            key_seconds: Family::default(),
         };
         let exposed = &mut metrics.exposed;
         exposed.register("apiserver_request", "Requests by verb and code", metrics.requests.clone());
@@ -88,6 +96,11 @@ impl Metrics {
             "apiserver_authentication_config_controller_automatic_reloads",
             "Changes of the authentication configuration that were taken over, or not",
             metrics.authentication_reloads.clone(),
+        );
+        exposed.register(
+            "polder_key_expiry_seconds",
+            "Time until a key or certificate of the server ends",
+            metrics.key_seconds.clone(),
         );
         exposed.register("polder_planes", "Planes in the store", metrics.planes.clone());
         exposed.register("polder_store_revision", "Newest revision", metrics.revision.clone());
@@ -123,6 +136,14 @@ impl Metrics {
             ("trail", &counts.lost_trail),
         ] {
             copy(&self.audit_lost.get_or_create(&BackendLabel { backend }), count);
+        }
+    }
+
+    /// When keys and certificates end, in seconds from now; those that are gone are not told of.
+    pub(crate) fn keys(&self, ends: Vec<(String, i64)>, now: i64) {
+        self.key_seconds.clear();
+        for (name, end) in ends {
+            self.key_seconds.get_or_create(&NameLabel { name }).set(end - now);
         }
     }
 
