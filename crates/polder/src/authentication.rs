@@ -13,7 +13,7 @@ use polder_auth::authn::{
     Authenticators, Configuration, IssuerAnswer, IssuerClient, IssuerGet, ProxyHeaders, ReviewAnswer,
     Sources, StaticTokens, TokenReviewer, TokenWebhook,
 };
-use polder_client_http::{Client, ClientOptions, Egress, Fetch, Fetcher, Kubeconfig, Method};
+use polder_client_http::{Access, Client, ClientOptions, Egress, Fetch, Fetcher, Kubeconfig, Method};
 use polder_model::{PlaneId, Value};
 use polder_store::Store;
 use serde::Deserialize;
@@ -67,7 +67,7 @@ struct RequestHeader {
 }
 
 impl Authentication {
-    /// The authorities of proxies, in PEM. Read once: TLS is set up at start.
+    /// The authorities of proxies, in PEM.
     pub(crate) fn proxy_authorities(&self) -> anyhow::Result<Option<String>> {
         let Some(own) = &self.request_header else { return Ok(None) };
         let text = read(&own.client_ca_file)?;
@@ -93,7 +93,8 @@ pub(crate) struct Files {
 pub(crate) struct Held {
     tokens: Option<String>,
     config: Option<String>,
-    webhook: Option<String>,
+    /// With what the files say that the kubeconfig names.
+    webhook: Option<Access>,
 }
 
 impl Files {
@@ -112,7 +113,7 @@ impl Files {
         Ok(Held {
             tokens: text(self.token_file.as_ref())?,
             config: text(self.settings.config.as_ref())?,
-            webhook: text(self.settings.token_webhook.as_ref().map(|own| &own.kubeconfig))?,
+            webhook: self.settings.token_webhook.as_ref().map(|own| access(&own.kubeconfig)).transpose()?,
         })
     }
 
@@ -140,13 +141,14 @@ impl Files {
                 Configuration::read(&document, &self.own_url).with_context(what)?;
             (sources.issuers, sources.anonymous) = (issuers, anonymous);
         }
-        if let (Some(text), Some(own)) = (&held.webhook, &self.settings.token_webhook) {
+        if let (Some(access), Some(own)) = (&held.webhook, &self.settings.token_webhook) {
             // One that is the same goes on knowing what it knows.
-            let same = before.filter(|(before, _)| before.webhook.as_ref() == Some(text));
+            let same = before.filter(|(before, _)| before.webhook.as_ref() == Some(access));
             sources.webhook = match same.and_then(|(_, sources)| sources.webhook.clone()) {
                 Some(webhook) => Some(webhook),
                 None => {
-                    let reviewer = Reviewer::new(&own.kubeconfig)?;
+                    let what = || own.kubeconfig.display().to_string();
+                    let reviewer = Reviewer::new(access.clone()).with_context(what)?;
                     Some(Arc::new(TokenWebhook::new(Arc::new(reviewer), own.cache_seconds.into())))
                 }
             };
@@ -225,6 +227,12 @@ fn read(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(what)
 }
 
+/// What a kubeconfig says, with the files it names: a change of one of them is a change of it.
+fn access(path: &Path) -> anyhow::Result<Access> {
+    read(path)?;
+    Ok(Kubeconfig::read(path)?.access(None)?)
+}
+
 /// The way to issuers: over HTTPS; to those that a tenant's plane names at addresses a tenant may name.
 pub(crate) struct Issuers(Fetcher);
 
@@ -255,8 +263,7 @@ struct Reviewer {
 }
 
 impl Reviewer {
-    fn new(kubeconfig: &Path) -> anyhow::Result<Reviewer> {
-        let mut access = Kubeconfig::read(kubeconfig)?.access(None)?;
+    fn new(mut access: Access) -> anyhow::Result<Reviewer> {
         let start = access.server.find("://").map_or(0, |at| at + 3);
         let path = match access.server[start..].find('/') {
             Some(at) => access.server.split_off(start + at),

@@ -6,6 +6,7 @@ mod commands;
 mod config;
 mod encryption;
 mod extensions;
+mod keys;
 mod kms;
 mod webhooks;
 

@@ -26,6 +26,7 @@ mod operator;
 mod planes;
 mod process;
 mod python;
+mod rotation;
 mod sample_apiserver;
 mod sealing;
 mod tokens;
