@@ -32,7 +32,7 @@ impl KeyFile {
         let own = KeyFile { directory: directory.into() };
         let lock = own.lock()?;
         if read(&own.path(FILE))?.is_none() {
-            let keys = own.from_before(now)?;
+            let keys = own.taken_over(now)?;
             own.write(&keys)?;
         }
         // Here, and not when they were taken over: that may have been cut short.
@@ -138,7 +138,7 @@ impl KeyFile {
     }
 
     /// Keys of a server that had each in a file of its own, or new ones.
-    fn from_before(&self, now: i64) -> Result<Keys, PkiError> {
+    fn taken_over(&self, now: i64) -> Result<Keys, PkiError> {
         let unusable =
             |name: &str| PkiError::Unusable { path: self.path(name), directory: self.directory.clone() };
         let key = |name: &'static str| -> Result<Option<Vec<u8>>, PkiError> {
