@@ -61,18 +61,19 @@ impl ClientCertificates {
         let by_proxies =
             |own: &Arc<dyn ClientCertVerifier>| own.verify_client_cert(certificate, rest, now).is_ok();
         Vouched {
-            of_client: self.verify_client(certificate, rest, now).is_ok(),
+            of_client: self.verify_client(certificate, now).is_ok(),
             of_proxy: self.proxies.as_ref().is_some_and(by_proxies),
         }
     }
 
+    /// By our own authorities alone, whatever else was shown: what leads clients from an old authority to a new one (ADR 0019) would
+    /// lead back to one that was dropped.
     fn verify_client(
         &self,
         certificate: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let error = match self.own.verify_client_cert(certificate, intermediates, now) {
+        let error = match self.own.verify_client_cert(certificate, &[], now) {
             Err(error) => error,
             verified => return verified,
         };
@@ -123,7 +124,7 @@ impl ClientCertVerifier for ClientCertificates {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let verified = self.verify_client(end_entity, intermediates, now);
+        let verified = self.verify_client(end_entity, now);
         match &self.proxies {
             Some(proxies) if verified.is_err() => proxies.verify_client_cert(end_entity, intermediates, now),
             _ => verified,

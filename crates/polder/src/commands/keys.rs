@@ -170,8 +170,13 @@ impl Place {
         let (family, number) = parts.with_context(|| {
             format!("{name:?} cannot be dropped: write a name of `polder keys list` with a number, such as authority-1")
         })?;
-        self.file()?.change(|keys| keys.drop_generation(family, number, now))?;
-        output::print(&format!("{name} dropped\n"))
+        let mut gone = Vec::new();
+        self.file()?.change(|keys| {
+            gone = keys.drop_generation(family, number, now)?;
+            Ok(())
+        })?;
+        let lines = gone.iter().map(|number| format!("{}-{number} dropped\n", family.name()));
+        output::print(&lines.collect::<String>())
     }
 }
 

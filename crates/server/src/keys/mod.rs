@@ -273,18 +273,20 @@ impl Keys {
         Ok(Generation { number, created: now, used_from, expires, tokens_until, certificate, cross, secret })
     }
 
-    /// Believes a generation no more, whatever it signed. The one in use cannot go.
-    pub fn drop_generation(&mut self, family: Family, number: u32, now: i64) -> Result<(), PkiError> {
+    /// Believes a generation no more, whatever it signed. The one in use cannot go. An older authority vouches for those after it, so
+    /// it goes too. Answers with the numbers of those that are gone.
+    pub fn drop_generation(&mut self, family: Family, number: u32, now: i64) -> Result<Vec<u32>, PkiError> {
         let name = || format!("{}-{number}", family.name());
         let used = self.used_at(family, now);
-        match self.of(family).iter().position(|own| own.number == number) {
-            None => Err(PkiError::NoGeneration { name: name() }),
-            Some(at) if at == used => Err(PkiError::InUse { name: name() }),
-            Some(at) => {
-                self.of_mut(family).remove(at);
-                Ok(())
-            }
-        }
+        let at = self.of(family).iter().position(|own| own.number == number);
+        let at = at.ok_or_else(|| PkiError::NoGeneration { name: name() })?;
+        let vouch = family != Family::ServiceAccounts;
+        let gone = match at.cmp(&used) {
+            std::cmp::Ordering::Equal => return Err(PkiError::InUse { name: name() }),
+            std::cmp::Ordering::Less if vouch => 0..=at,
+            _ => at..=at,
+        };
+        Ok(self.of_mut(family).drain(gone).map(|own| own.number).collect())
     }
 
     /// Notes that a token was signed that ends late. Whoever signs does so before it is given out.

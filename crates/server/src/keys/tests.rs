@@ -115,8 +115,20 @@ fn operators_are_faster() {
     assert!(matches!(keys.drop_generation(Family::Authority, 7, now), Err(PkiError::NoGeneration { .. })));
     keys.keep_up(now + 364 * DAY).unwrap();
     assert_eq!(keys.of(Family::Authority).len(), 2, "certificates of clients are still good");
-    keys.drop_generation(Family::Authority, 1, now).unwrap();
+    assert_eq!(keys.drop_generation(Family::Authority, 1, now).unwrap(), [1]);
     assert_eq!(standings(&keys, Family::Authority, now), "2:InUse");
+    for family in [Family::Authority, Family::ServiceAccounts] {
+        for _ in 0..3 {
+            keys.rotate(family, now, When::Now).unwrap();
+        }
+    }
+    assert_eq!(standings(&keys, Family::Authority, now), "2:Believed 3:Believed 4:Believed 5:InUse");
+    assert_eq!(keys.drop_generation(Family::Authority, 3, now).unwrap(), [2, 3], "2 vouches for 3");
+    assert_eq!(keys.drop_generation(Family::ServiceAccounts, 3, now).unwrap(), [3]);
+    assert_eq!(standings(&keys, Family::ServiceAccounts, now), "1:Believed 2:Believed 4:InUse");
+    keys.rotate(Family::Authority, now, When::Told).unwrap();
+    assert_eq!(keys.drop_generation(Family::Authority, 6, now).unwrap(), [6], "not used yet");
+    assert_eq!(standings(&keys, Family::Authority, now), "4:Believed 5:InUse");
 }
 
 #[test]

@@ -106,11 +106,30 @@ fn who_knows_only_the_old_authority_believes_the_server_that_uses_a_new_one() {
     // In wrong hands: nobody who has it is believed, in the next request on open connections too.
     let epoch = pki.current().epoch;
     let file = KeyFile::existing(world.directory.path()).unwrap();
-    file.change(|keys| keys.drop_generation(Family::Authority, 1, START + 12)).unwrap();
+    file.change(|keys| keys.drop_generation(Family::Authority, 1, START + 12).map(drop)).unwrap();
     pki.keep_up(START + 12).unwrap();
     assert!(pki.current().epoch > epoch);
     assert_eq!(both_believe(&pki, &old, START + 12), [false, true]);
     assert_eq!(both_believe(&pki, &new, START + 12), [true, true]);
+}
+
+/// What leads clients from an old authority to a new one leads nobody in here: a server that believes only the old one does not
+/// believe a client that shows both.
+#[test]
+fn clients_are_believed_by_no_detour() {
+    let (world, copy) = (World::new(), World::new());
+    let pki = world.open(START);
+    fs::copy(world.directory.path().join("keys.json"), copy.directory.path().join("keys.json")).unwrap();
+    world.rotate(Family::Authority, When::Now, START);
+    pki.keep_up(START).unwrap();
+    let new = held(&pki.admin_kubeconfig("https://x", START).unwrap());
+    let crosses = pki.current().keys.crosses(Family::Authority, START).unwrap();
+    assert_eq!(crosses.len(), 1);
+    let verify = |pki: &Pki, rest: &[CertificateDer<'_>]| {
+        pki.current().clients.verify_client_cert(&new.certificate, rest, at(START)).is_ok()
+    };
+    assert!(verify(&pki, &[]) && verify(&pki, &crosses));
+    assert!(!verify(&copy.open(START), &[]) && !verify(&copy.open(START), &crosses));
 }
 
 #[test]
