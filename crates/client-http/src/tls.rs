@@ -67,6 +67,8 @@ pub enum Trust<'a> {
 #[derive(Clone, Copy)]
 pub struct ClientIdentity<'a> {
     pub certificate: &'a [u8],
+    /// What leads from it to an authority the other side knows.
+    pub intermediates: &'a [Vec<u8>],
     pub key: &'a [u8],
 }
 
@@ -90,7 +92,10 @@ pub(crate) fn server_config(
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     let mut config = match identity {
         Some(own) => builder.with_client_auth_cert(
-            vec![own.certificate.to_vec().into()],
+            std::iter::once(own.certificate)
+                .chain(own.intermediates.iter().map(Vec::as_slice))
+                .map(|der| der.to_vec().into())
+                .collect(),
             PrivatePkcs8KeyDer::from(own.key.to_vec()).into(),
         )?,
         None => builder.with_no_client_auth(),

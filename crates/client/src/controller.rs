@@ -144,6 +144,11 @@ pub trait Controller: Send + Sync + 'static {
 
     fn interest(&self) -> Interest;
 
+    /// Whether it tells planes of the server they are on. Then it is shown all planes when that changes, and new ones.
+    fn tells(&self) -> bool {
+        false
+    }
+
     /// What a change makes this controller look at. Called for every change it is interested in, in the order of the
     /// feed, and so it must be quick and must not wait. Also called for every object there is when a plane is looked
     /// at anew: after a restart, a fork, an overflow.

@@ -19,6 +19,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use polder_model::{GroupResource, PlaneId, SmolStr, Status};
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -56,12 +57,17 @@ const PLANES: (&str, &str) = ("polder.dev", "planes");
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Item {
-    /// Whose key it is; `LOOK` for the whole plane.
+    /// Whose key it is; `LOOK` or `TELL` for the whole plane.
     controller: usize,
     key: SmolStr,
 }
 
 const LOOK: usize = usize::MAX;
+/// The whole plane, for those who tell of the server.
+const TELL: usize = usize::MAX - 1;
+/// Planes that are told at a time, and how long the next ones wait for them.
+const TELL_LEN: usize = 256;
+const TELL_PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Runner {
     client: Arc<dyn Client>,
@@ -79,6 +85,11 @@ pub struct Runner {
     /// Copies that were looked at since the start.
     looked: Mutex<HashSet<PlaneId>>,
     complaints: Seldom,
+    /// What planes begin with may say something old of the server.
+    tells_new: AtomicBool,
+    /// Planes that are being told.
+    telling: Mutex<HashSet<PlaneId>>,
+    told: Notify,
 }
 
 impl Runner {
@@ -110,7 +121,40 @@ impl Runner {
             deleted,
             looked: Mutex::default(),
             complaints: Seldom::new(COMPLAIN_EVERY),
+            tells_new: AtomicBool::new(false),
+            telling: Mutex::default(),
+            told: Notify::new(),
         }
+    }
+
+    /// From now on planes that are made are shown to those who tell of the server.
+    pub fn tell_new(&self) {
+        self.tells_new.store(true, Ordering::Release);
+    }
+
+    /// Shows all planes to those who tell of the server, a few at a time. When it has returned true, a restart does not
+    /// leave one out: it was told, or has keys left and is named by the cursor.
+    pub async fn tell(&self) -> bool {
+        self.tell_new();
+        let mut planes = self.client.planes_changed(0);
+        planes.sort_unstable();
+        for some in planes.chunks(TELL_LEN) {
+            self.telling.lock().extend(some);
+            some.iter().for_each(|plane| self.queue.add(*plane, tell()));
+            let all = async {
+                loop {
+                    let told = self.told.notified();
+                    if self.telling.lock().is_empty() {
+                        return;
+                    }
+                    told.await;
+                }
+            };
+            // One that cannot be looked at keeps the others waiting only so long: its key stays.
+            timeout(TELL_PATIENCE, all).await.ok();
+            self.telling.lock().clear();
+        }
+        self.save_now().await
     }
 
     /// Runs until told to stop. All tasks are the tracker's. Those of planes that need much run on `long`, so that following
@@ -209,9 +253,10 @@ impl Runner {
         }
     }
 
-    fn observe(&self, change: &Change) {
+    /// Shows a change to those who are interested in it and are asked.
+    fn show(&self, change: &Change, asks: &dyn Fn(usize) -> bool) {
         let interested = self.interested.get(&change.resource).into_iter().flatten();
-        for number in interested.chain(&self.curious) {
+        for number in interested.chain(&self.curious).filter(|number| asks(**number)) {
             let controller = &self.controllers[*number];
             let mut wake = |key| self.queue.add(change.plane, Item { controller: *number, key });
             // All planes depend on this going on.
@@ -221,6 +266,10 @@ impl Runner {
                 tracing::error!(%plane, controller, key = %change.key(), "a controller cannot look at a change");
             }
         }
+    }
+
+    fn observe(&self, change: &Change) {
+        self.show(change, &|_| true);
         // What else a copy began with is looked at when something changes there, not when it is made: most are never used.
         // Its own first commit, whose number is its name, tells of nothing else.
         if change.is_copy && change.revision > change.plane.0 && self.looked.lock().insert(change.plane) {
@@ -237,6 +286,12 @@ impl Runner {
         match (&change.old, &change.new) {
             // A copy of a plane with work left has the same work left.
             (None, Some(new)) => {
+                if change.revision > 0
+                    && self.tells_new.load(Ordering::Acquire)
+                    && let Some(plane) = self.client.plane(&change.name)
+                {
+                    self.queue.add(plane, tell());
+                }
                 let source =
                     new.value().str_at(&["spec", "forkFrom"]).and_then(|name| self.client.plane(name));
                 if source.is_some_and(|source| !self.queue.is_idle(source))
@@ -256,6 +311,10 @@ impl Runner {
         let done = timeout(LONGEST, within_turn(self.work(plane, &item))).await.unwrap_or_else(late);
         // If it was the last one of its plane, the cursor can leave the plane out.
         self.news.store(true, Ordering::Release);
+        let is_over = done.as_ref().map_or_else(|status| status.code == 404, |next| *next == Next::Done);
+        if item.controller == TELL && is_over && self.telling.lock().remove(&plane) {
+            self.told.notify_waiters();
+        }
         let controller = self.controllers.get(item.controller).map_or("look", |controller| controller.name());
         let key = &item.key;
         match done {
@@ -288,19 +347,22 @@ impl Runner {
                 let plane = InPlane { client: self.client.clone(), plane };
                 controller.reconcile(&plane, &item.key).await
             }
-            None => self.look_at(plane).await,
+            None => self.look_at(plane, item.controller == TELL).await,
         }
     }
 
-    /// Shows every object of a plane to those who are interested in it.
-    async fn look_at(&self, plane: PlaneId) -> Result<Next, Status> {
-        for (number, controller) in self.controllers.iter().enumerate() {
+    /// Shows every object of a plane to those who are interested in it, or to those of them who tell of the server.
+    async fn look_at(&self, plane: PlaneId, for_tellers: bool) -> Result<Next, Status> {
+        let asks = |number: usize| !for_tellers || self.controllers[number].tells();
+        for (number, controller) in self.controllers.iter().enumerate().filter(|(number, _)| asks(*number)) {
             controller.look(plane, &mut |key| self.queue.add(plane, Item { controller: number, key }));
         }
         let mut seen = HashSet::new();
         for facts in self.client.resources(plane).await? {
             let resource = facts.name.group_resource();
-            if !self.interested.contains_key(&resource) || !seen.insert(resource.clone()) {
+            let interested = self.interested.get(&resource);
+            let is_asked_for = interested.is_some_and(|all| all.iter().any(|number| asks(*number)));
+            if !is_asked_for || !seen.insert(resource.clone()) {
                 continue;
             }
             let mut after = None;
@@ -321,7 +383,7 @@ impl Runner {
                     let resource_version = version.unwrap_or_default();
                     let new = Some(Snapshot::from(object));
                     let (revision, old, is_copy) = (0, None, false);
-                    self.observe(&Change {
+                    let change = Change {
                         revision,
                         resource_version,
                         plane,
@@ -331,7 +393,11 @@ impl Runner {
                         name,
                         old,
                         new,
-                    });
+                    };
+                    match for_tellers {
+                        true => self.show(&change, &asks),
+                        false => self.observe(&change),
+                    }
                 }
             }
         }
@@ -344,17 +410,27 @@ impl Runner {
             self.controllers.iter().for_each(|controller| controller.forget(&is_gone));
             self.looked.lock().retain(|plane| !is_gone(*plane));
         }
-        if !self.news.swap(false, Ordering::AcqRel) {
-            return;
+        if self.news.swap(false, Ordering::AcqRel) {
+            self.save_now().await;
         }
+    }
+
+    /// Saves how far the feed was followed, and which planes have keys left.
+    async fn save_now(&self) -> bool {
         // In this order: what was observed up to here is in the queue, or done, when the queue is asked.
         let revision = self.followed.load(Ordering::Acquire);
         let cursor = Cursor { revision, unfinished: self.queue.busy() };
         if let Err(error) = self.client.cursor_save(cursor).await {
             tracing::warn!(%error, "cannot save how far controllers have come");
             self.news.store(true, Ordering::Release);
+            return false;
         }
+        true
     }
+}
+
+fn tell() -> Item {
+    Item { controller: TELL, key: SmolStr::default() }
 }
 
 fn look() -> Item {

@@ -30,6 +30,7 @@ mod simulation;
 mod timestamp;
 mod token_cleaner;
 mod token_secrets;
+mod told;
 mod volume_binder;
 
 mod workload;
@@ -48,15 +49,16 @@ use std::sync::Arc;
 
 use polder_client::extension::ExtensionProbe;
 use polder_client::{CertificateAuthority, Controller};
-use polder_model::SmolStr;
+
+pub use told::Told;
 
 /// What controllers need to know of the server they run in.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// The certificate authority in PEM that every namespace is told of; none when empty.
-    pub root_ca: SmolStr,
-    /// The authority by whose certificates extension servers know this server, in PEM; they are not told when empty.
-    pub front_proxy_ca: SmolStr,
+    /// The certificate authorities in PEM that every namespace is told of; none when empty.
+    pub root_ca: Told,
+    /// The authorities by whose certificates extension servers know this server, in PEM; they are not told when empty.
+    pub front_proxy_ca: Told,
     /// Who asks extension servers whether they are there.
     pub extensions: Option<Arc<dyn ExtensionProbe>>,
     /// Signs certificates for planes; none are signed when there is nobody.

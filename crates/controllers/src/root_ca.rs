@@ -7,22 +7,23 @@ use polder_client::resource::{CONFIG_MAPS, NAMESPACES};
 use polder_client::{Answer, Change, Controller, InPlane, Interest, Next, Wake};
 use polder_model::{Object, SmolStr, Value, json};
 
+use crate::Told;
 use crate::meta;
 
 const NAME: &str = "kube-root-ca.crt";
 const FILE: &str = "ca.crt";
 
 pub(crate) struct RootCa {
-    ca: SmolStr,
+    ca: Told,
 }
 
 impl RootCa {
-    pub(crate) fn new(ca: SmolStr) -> RootCa {
+    pub(crate) fn new(ca: Told) -> RootCa {
         RootCa { ca }
     }
 
     fn data(&self) -> Value {
-        Value::Object(Object::from_iter([(SmolStr::new(FILE), Value::from(&self.ca))]))
+        Value::Object(Object::from_iter([(SmolStr::new(FILE), Value::from(&self.ca.get()))]))
     }
 }
 
@@ -33,6 +34,10 @@ impl Controller for RootCa {
 
     fn interest(&self) -> Interest {
         Interest::of(&[&NAMESPACES, &CONFIG_MAPS])
+    }
+
+    fn tells(&self) -> bool {
+        true
     }
 
     /// Keys are names of namespaces.
@@ -53,9 +58,10 @@ impl Controller for RootCa {
         Box::pin(async move {
             let found = plane.get(&CONFIG_MAPS, key, NAME).await?;
             if let Some(found) = found {
-                if found.get("data") != Some(&self.data()) {
+                let data = self.data();
+                if found.get("data") != Some(&data) {
                     let mut restored = Value::clone(&found);
-                    restored.set_at(&["data"], self.data());
+                    restored.set_at(&["data"], data);
                     plane.update(&CONFIG_MAPS, restored).await?;
                 }
                 return Ok(Next::Done);

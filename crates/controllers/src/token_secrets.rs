@@ -11,6 +11,7 @@ use polder_client::resource::{SECRETS, SERVICE_ACCOUNTS};
 use polder_client::{Answer, At, Change, Controller, Delete, InPlane, Interest, Next, Query, Wake};
 use polder_model::{PlaneId, SmolStr, Status, Value, format_smolstr, json};
 
+use crate::Told;
 use crate::meta;
 
 const TYPE: &str = "kubernetes.io/service-account-token";
@@ -20,11 +21,11 @@ const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 const SECONDS_MAX: i64 = 1 << 32;
 
 pub(crate) struct TokenSecrets {
-    ca: SmolStr,
+    ca: Told,
 }
 
 impl TokenSecrets {
-    pub(crate) fn new(ca: SmolStr) -> TokenSecrets {
+    pub(crate) fn new(ca: Told) -> TokenSecrets {
         TokenSecrets { ca }
     }
 }
@@ -36,6 +37,10 @@ impl Controller for TokenSecrets {
 
     fn interest(&self) -> Interest {
         Interest::of(&[&SECRETS, &SERVICE_ACCOUNTS])
+    }
+
+    fn tells(&self) -> bool {
+        true
     }
 
     fn observe(&self, change: &Change, wake: Wake<'_>) {
@@ -122,7 +127,7 @@ impl TokenSecrets {
         let mut new = secret.clone();
         new.set_at(&["metadata", "annotations", ACCOUNT_UID], meta::uid(account));
         if !self.ca.is_empty() {
-            new.set_at(&["data", "ca.crt"], base64(self.ca.as_bytes()));
+            new.set_at(&["data", "ca.crt"], base64(self.ca.get().as_bytes()));
         }
         if secret.at(&["data", "namespace"]).is_none() {
             new.set_at(&["data", "namespace"], base64(meta::namespace(secret).as_bytes()));
@@ -179,7 +184,7 @@ mod tests {
 
     #[test]
     fn secrets_know_their_account() {
-        let secrets = TokenSecrets::new("pem".into());
+        let secrets = TokenSecrets::new(Told::from("pem"));
         let account = json!({"metadata": {"uid": "u"}, "secrets": [{"name": "a"}, {"name": "b"}]});
         let secret = json!({"metadata": {"name": "t", "namespace": "n"}});
         let kept = secrets.kept(&secret, &account).unwrap();

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use polder_client_http::{Client, ClientOptions, Kubeconfig, Method};
+use parking_lot::Mutex;
+use polder_client_http::{Access, Client, ClientOptions, Kubeconfig, Method};
 use polder_server::audit::{
     Audit, AuditOptions, AuditPoster, LogOptions, TrailOptions, WebhookOptions, WhenFull,
 };
@@ -114,13 +115,7 @@ impl AuditConfiguration {
 
 impl WebhookConfiguration {
     fn open(&self) -> anyhow::Result<(WebhookOptions, Arc<dyn AuditPoster>)> {
-        let access = Kubeconfig::read(&self.kubeconfig)?.access(None)?;
-        let bounds = ClientOptions {
-            patience: Duration::from_secs(30),
-            answer_bytes_max: 64 << 10,
-            ..ClientOptions::default()
-        };
-        let client = Client::new(&access, bounds)?;
+        let poster = Poster::new(&self.kubeconfig)?;
         let default = WebhookOptions::default();
         let options = WebhookOptions {
             batch_len_max: self.batch_events.unwrap_or(default.batch_len_max).max(1),
@@ -128,16 +123,60 @@ impl WebhookConfiguration {
             buffer_bytes_max: self.buffer_bytes.unwrap_or(default.buffer_bytes_max),
             ..default
         };
-        Ok((options, Arc::new(Poster(client))))
+        Ok((options, Arc::new(poster)))
     }
 }
 
-struct Poster(Client);
+/// Posts to whom a kubeconfig names. It, and the files it names, are looked at before each batch: certificates and tokens in them are
+/// renewed.
+struct Poster {
+    kubeconfig: PathBuf,
+    used: Mutex<(Access, Arc<Client>)>,
+}
+
+impl Poster {
+    fn new(kubeconfig: &Path) -> anyhow::Result<Poster> {
+        let access = Kubeconfig::read(kubeconfig)?.access(None)?;
+        let client = Arc::new(Poster::client(&access)?);
+        Ok(Poster { kubeconfig: kubeconfig.into(), used: Mutex::new((access, client)) })
+    }
+
+    fn client(access: &Access) -> anyhow::Result<Client> {
+        let bounds = ClientOptions {
+            patience: Duration::from_secs(30),
+            answer_bytes_max: 64 << 10,
+            ..ClientOptions::default()
+        };
+        Ok(Client::new(access, bounds)?)
+    }
+
+    /// The client for what the files say by now; the one from before if something is wrong with them.
+    async fn current(&self) -> Arc<Client> {
+        let path = self.kubeconfig.clone();
+        // A file may be on a disk that is away.
+        let read = move || anyhow::Ok(Kubeconfig::read(&path)?.access(None)?);
+        let access = tokio::task::spawn_blocking(read).await.map_err(anyhow::Error::from).flatten();
+        let mut used = self.used.lock();
+        let changed = access.and_then(|access| {
+            Ok(match access == used.0 {
+                true => None,
+                false => Some((Arc::new(Poster::client(&access)?), access)),
+            })
+        });
+        match changed {
+            Ok(Some((client, access))) => *used = (access, client),
+            Ok(None) => {}
+            Err(error) => tracing::warn!("the way to the audit webhook stays as it was: {error:#}"),
+        }
+        used.1.clone()
+    }
+}
 
 impl AuditPoster for Poster {
     fn post(&self, body: Vec<u8>) -> std::pin::Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
         Box::pin(async move {
-            let answer = self.0.send(Method::POST, "", Some(("application/json", Bytes::from(body)))).await;
+            let client = self.current().await;
+            let answer = client.send(Method::POST, "", Some(("application/json", Bytes::from(body)))).await;
             let answer = answer.map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
             match answer.status {
                 200..300 => Ok(()),

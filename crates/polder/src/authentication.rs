@@ -62,7 +62,7 @@ struct RequestHeader {
 }
 
 impl Authentication {
-    /// The authorities of proxies, in PEM. Read once: TLS is set up at start.
+    /// The authorities of proxies, in PEM.
     pub(crate) fn proxy_authorities(&self) -> anyhow::Result<Option<String>> {
         let Some(own) = &self.request_header else { return Ok(None) };
         let text = read(&own.client_ca_file)?;

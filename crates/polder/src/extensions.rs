@@ -24,7 +24,11 @@ impl ExtensionClient for Extensions {
                 Trust::Authorities(pem) => By::Authorities(pem),
                 Trust::Anybody => By::Anybody,
             },
-            identity: ClientIdentity { certificate: &certificate.certificate, key: &certificate.key },
+            identity: ClientIdentity {
+                certificate: &certificate.certificate,
+                intermediates: &certificate.intermediates,
+                key: &certificate.key,
+            },
             // The core plane is the provider's own.
             trusted: plane == PlaneId::CORE,
             request,

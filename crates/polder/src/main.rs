@@ -8,6 +8,7 @@ mod config;
 mod encryption;
 mod extensions;
 mod follow;
+mod keys;
 mod kms;
 mod log;
 mod reviewer;

@@ -10,37 +10,60 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use polder_auth::UserInfo;
-use polder_auth::authn::{self, BOOTSTRAP_NAMESPACE, BootstrapToken, Issuer, PLANE_EXTRA};
-use polder_model::{FieldPath, GroupResource, PlaneId, Status};
-use polder_store::Plane;
+use polder_auth::authn::{self, BOOTSTRAP_NAMESPACE, BOOTSTRAP_PREFIX, BootstrapToken, Issuer, PLANE_EXTRA};
+use polder_model::{FieldPath, GroupResource, PlaneId, SmolStr, Status};
+use polder_store::{ListQuery, ObjectName, Plane};
 
 use crate::context::RequestContext;
 use crate::definition::Target;
 use crate::memo::Memo;
 use crate::planes;
 use crate::registry::Registry;
+use crate::status::read_failed;
 
 /// Planes whose issuers are kept at hand; most have none.
 const PLANES_LEN_MAX: usize = 8192;
 /// Compiled issuers that are looked through for dead ones when there are more.
 const SHARED_LEN_MAX: usize = 1024;
 
+/// Names of bootstrap tokens that are kept of a plane; where there are more, each is looked up.
+const BOOTSTRAP_NAMES_LEN_MAX: usize = 512;
+/// What is read of such secrets to know their names.
+const BOOTSTRAP_BYTES_MAX: usize = 1 << 20;
+
 type Issuers = Arc<[Arc<Issuer>]>;
+
+/// The names of a plane's bootstrap secrets, sorted; `None` where there are too many to keep.
+type BootstrapNames = Option<Arc<[SmolStr]>>;
 
 /// The issuers of planes: compiled when a token is shown, shared by those who have the same, kept while they are used.
 pub(crate) struct IssuersOfPlanes {
     planes: Memo<Issuers>,
     shared: Mutex<HashMap<[u8; 32], Weak<Issuer>>>,
     none: Issuers,
+    /// So that tokens which name nothing cost nothing: anybody can send them.
+    bootstrap: Memo<BootstrapNames>,
+    no_bootstrap: Arc<[SmolStr]>,
 }
 
 impl Default for IssuersOfPlanes {
     fn default() -> IssuersOfPlanes {
-        IssuersOfPlanes { planes: Memo::default(), shared: Mutex::default(), none: Arc::new([]) }
+        IssuersOfPlanes {
+            planes: Memo::default(),
+            shared: Mutex::default(),
+            none: Arc::new([]),
+            bootstrap: Memo::default(),
+            no_bootstrap: Arc::new([]),
+        }
     }
 }
 
 impl IssuersOfPlanes {
+    /// A plane may have other bootstrap tokens by now.
+    pub(crate) fn forget_bootstrap(&self, plane: PlaneId) {
+        self.bootstrap.forget(plane);
+    }
+
     /// The same issuer of another plane, if there is one.
     fn shared(&self, issuer: Arc<Issuer>) -> Arc<Issuer> {
         let mut shared = self.shared.lock();
@@ -55,8 +78,16 @@ impl IssuersOfPlanes {
     }
 }
 
-/// A `Plane` was written: it may name other issuers now.
+/// A `Plane` was written: it may name other issuers now. Or a bootstrap secret.
 pub(crate) fn committed(registry: &Registry, context: &RequestContext, target: &Target) {
+    let definition = &target.definition;
+    if definition.group.is_empty()
+        && definition.plural == "secrets"
+        && target.namespace == BOOTSTRAP_NAMESPACE
+        && target.name.starts_with(BOOTSTRAP_PREFIX)
+    {
+        registry.issuers.forget_bootstrap(context.plane.id);
+    }
     if planes::is_own(context, target, "planes")
         && let Some(plane) = registry.store.plane(&target.name)
     {
@@ -108,7 +139,8 @@ impl Registry {
             }
         }
         let audience = &self.options.base_url;
-        let reviewed = authenticators.reviewed(&sources, token, audience, clock).await;
+        let reviewed =
+            authenticators.reviewed(&sources, plane.map(|plane| plane.id), token, audience, clock).await;
         Ok(reviewed.and_then(|user| self.confined(user, false)))
     }
 
@@ -131,6 +163,10 @@ impl Registry {
     ) -> Result<Option<UserInfo>, Status> {
         let secrets = GroupResource::new("", "secrets");
         let name = token.secret_name();
+        let names = self.bootstrap_names(plane).await?;
+        if names.is_some_and(|names| names.binary_search_by(|own| own.as_str().cmp(&name)).is_err()) {
+            return Ok(None);
+        }
         let Some(secret) = self.named(plane, &secrets, BOOTSTRAP_NAMESPACE, &name).await? else {
             return Ok(None);
         };
@@ -141,6 +177,42 @@ impl Registry {
                 Ok(None)
             }
         }
+    }
+
+    /// The names of a plane's bootstrap secrets. Read once, and again when one was written.
+    async fn bootstrap_names(&self, plane: &Arc<Plane>) -> Result<BootstrapNames, Status> {
+        let memo = &self.issuers.bootstrap;
+        if let Some(known) = memo.get(plane.id) {
+            return Ok(known);
+        }
+        // Whoever comes while they are read waits for what is being read.
+        let _turn = self.bootstrap_turns.take(plane.id).await;
+        if let Some(known) = memo.get(plane.id) {
+            return Ok(known);
+        }
+        let epoch = memo.epoch(plane.id);
+        let secrets = self.store.resource_id(&GroupResource::new("", "secrets"));
+        let query = ListQuery {
+            namespace: Some(BOOTSTRAP_NAMESPACE.into()),
+            after: Some(ObjectName::new(BOOTSTRAP_NAMESPACE, BOOTSTRAP_PREFIX)),
+            limit: BOOTSTRAP_NAMES_LEN_MAX,
+            bytes_max: BOOTSTRAP_BYTES_MAX,
+            ..ListQuery::all(secrets)
+        };
+        let page = self.store.list(plane, query).await.map_err(|error| read_failed(plane, error))?;
+        let names = page.objects.iter().map(|found| found.name.name.clone());
+        let names: Vec<SmolStr> = names.take_while(|name| name.starts_with(BOOTSTRAP_PREFIX)).collect();
+        let names: BootstrapNames = match names.len() {
+            // All of the page, and there may be more.
+            len if page.more && len == page.objects.len() => None,
+            0 => Some(self.issuers.no_bootstrap.clone()),
+            _ => Some(names.into()),
+        };
+        if memo.len() >= PLANES_LEN_MAX {
+            memo.let_go(|_| true);
+        }
+        memo.keep(plane.id, names.clone(), epoch);
+        Ok(names)
     }
 
     /// The issuers that a plane's `spec.authentication` names.

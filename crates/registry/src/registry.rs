@@ -71,6 +71,7 @@ pub struct Registry {
     pub(crate) issuers: IssuersOfPlanes,
     /// Planes whose rules take long to run take turns with themselves.
     pub(crate) rule_turns: Turns,
+    pub(crate) bootstrap_turns: Turns,
     /// Planes that are being filled right now.
     pub(crate) importing: parking_lot::Mutex<HashSet<PlaneId>>,
     /// Everything the registry starts by itself.
@@ -125,6 +126,7 @@ impl Registry {
             extensions: ExtensionLists::default(),
             issuers: IssuersOfPlanes::default(),
             rule_turns: Turns::default(),
+            bootstrap_turns: Turns::default(),
             importing: parking_lot::Mutex::default(),
             tasks: TaskTracker::new(),
             store,

@@ -60,6 +60,9 @@ fn engine_failed(error: &EngineError) -> Status {
         EngineError::Full(_) => {
             Status::insufficient_storage("the server's disk is full: nothing was written, reads still work")
         }
+        EngineError::Overtaken => {
+            Status::too_many_requests("other replicas were first again and again: please try again", 1)
+        }
         EngineError::Damaged(_) | EngineError::Failed(_) | EngineError::Unknown(_) => {
             tracing::error!(error = %error, "the store failed a request");
             Status::internal("the store cannot be read or written; the server's log says why")

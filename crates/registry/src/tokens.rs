@@ -19,6 +19,12 @@ pub const KEYS_PATH: &str = "/openid/v1/jwks";
 const SECONDS_MIN: i64 = 10 * 60;
 const SECONDS_MAX: i64 = 1 << 32;
 const SECONDS_DEFAULT: i64 = 60 * 60;
+/// What kubelets ask for on behalf of programs that may not know that tokens end: such a token is good for a year, and whoever shows
+/// it later than they asked for is noted.
+const SECONDS_WARNED: i64 = 60 * 60 + 7;
+const SECONDS_EXTENDED: i64 = 365 * 24 * 60 * 60;
+/// What is being deleted for longer than this is gone.
+const SECONDS_DELETED: i64 = 60;
 
 fn request_kind() -> GroupKind {
     GroupKind { group: "authentication.k8s.io".into(), kind: "TokenRequest".into() }
@@ -106,7 +112,11 @@ impl Registry {
         request.set_at(&["spec", "audiences"], audiences.iter().map(Value::from).collect::<Vec<_>>());
         request.remove_at(&["status"]);
         self.judge(context, target, operation, Some(&request), None, options.into()).await?;
-        let bound = self.bound(context, target, &request).await?;
+        let (bound, node) = self.bound(context, target, &request).await?;
+        let is_extended = seconds == SECONDS_WARNED
+            && audiences.contains(&issuer)
+            && bound.as_ref().is_some_and(|(kind, _)| kind == "pod");
+        let lives = if is_extended { SECONDS_EXTENDED } else { seconds };
         let claims = Claims {
             plane: context.plane.id,
             issuer,
@@ -114,31 +124,37 @@ impl Registry {
             namespace: target.namespace.clone(),
             account: Bound { name: target.name.clone(), uid: own },
             bound,
+            node,
+            warn_after: is_extended.then(|| now.saturating_add(seconds)),
             id: SmolStr::from(uuid::Uuid::new_v4().to_string()),
             issued: now,
-            expires: now.saturating_add(seconds),
+            expires: now.saturating_add(lives),
         };
         let token = match options.dry_run {
             true => String::new(),
             false => accounts.sign(&claims).map_err(|error| Status::internal(error.to_string()))?,
         };
-        request
-            .set_at(&["status"], json!({"token": token, "expirationTimestamp": (timestamp(claims.expires))}));
+        if !options.dry_run {
+            let id = format!("JTI={}", claims.id);
+            context.annotate("authentication.kubernetes.io/issued-credential-id".into(), id);
+        }
+        let told = now.saturating_add(seconds);
+        request.set_at(&["status"], json!({"token": token, "expirationTimestamp": (timestamp(told))}));
         Ok(request)
     }
 
-    /// The object a token is to be bound to, if it is there and the account's.
+    /// The object a token is to be bound to, if it is there and the account's; and the node it is on if it is a pod.
     async fn bound(
         &self,
         context: &RequestContext,
         target: &Target,
         request: &Value,
-    ) -> Result<Option<(SmolStr, Bound)>, Status> {
+    ) -> Result<(Option<(SmolStr, Bound)>, Option<Bound>), Status> {
         let path = |field: &'static str| ["spec", "boundObjectRef", field];
         let text = |field| request.str_at(&path(field)).unwrap_or_default();
         let (api_version, kind, name) = (text("apiVersion"), text("kind"), text("name"));
         if kind.is_empty() && name.is_empty() {
-            return Ok(None);
+            return Ok((None, None));
         }
         let resource = match (api_version, kind) {
             ("v1" | "", "Pod") => "pods",
@@ -170,7 +186,16 @@ impl Registry {
             return Err(Status::bad_request(why));
         }
         let bound = Bound { name: SmolStr::new(name), uid: SmolStr::new(uid) };
-        Ok(Some((SmolStr::from(kind.to_lowercase()), bound)))
+        let node = found.str_at(&["spec", "nodeName"]).filter(|node| kind == "Pod" && !node.is_empty());
+        let node = match node {
+            Some(node) => {
+                let found = self.named(&context.plane, &GroupResource::new("", "nodes"), "", node).await?;
+                let uid = found.as_ref().and_then(|found| found.str_at(&["metadata", "uid"]));
+                Some(Bound { name: SmolStr::new(node), uid: SmolStr::new(uid.unwrap_or_default()) })
+            }
+            None => None,
+        };
+        Ok((Some((SmolStr::from(kind.to_lowercase()), bound)), node))
     }
 
     /// Who a token is for, if it is one of a service account; nobody if what it names is not there any more.
@@ -189,12 +214,17 @@ impl Registry {
 
     async fn is_good(&self, claims: &Claims) -> Result<bool, Status> {
         let Some(plane) = self.store.plane_by_id(claims.plane) else { return Ok(false) };
+        let now = (self.options.clock)();
         let namespaced = |kind: &str| if kind == "node" { "" } else { claims.namespace.as_str() };
         let account = (SmolStr::new_static("serviceaccount"), claims.account.clone());
         for (kind, bound) in std::iter::once(&account).chain(&claims.bound) {
             let resource = GroupResource::new("", format_smolstr!("{kind}s"));
             let found = self.named(&plane, &resource, namespaced(kind), &bound.name).await?;
-            if found.is_none_or(|found| found.str_at(&["metadata", "uid"]) != Some(&bound.uid)) {
+            let Some(found) = found else { return Ok(false) };
+            let deleted = found.str_at(&["metadata", "deletionTimestamp"]);
+            let deleted = deleted.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+            let is_gone = deleted.is_some_and(|at| at.as_second().saturating_add(SECONDS_DELETED) < now);
+            if is_gone || found.str_at(&["metadata", "uid"]) != Some(&bound.uid) {
                 return Ok(false);
             }
         }

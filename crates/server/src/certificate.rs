@@ -15,35 +15,66 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::{CertifiedKey, SigningKey};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::pki::{LEAF_DAYS, PkiError, named};
+use crate::keys::{Family, Keys, LEAF_SECONDS};
+use crate::pki::{PkiError, named};
 
-/// Fresh at every start: it is never shown to be stale, and its key never touches the disk.
+/// Fresh at every start, and again at two thirds of its life: its key never touches the disk.
 pub(crate) struct ServerCertificates {
-    issuer: Arc<Issuer<'static, KeyPair>>,
+    issuer: Issuer<'static, KeyPair>,
     key: KeyPair,
     signer: Arc<dyn SigningKey>,
     /// For every name but those below `domains`.
     whole: Arc<CertifiedKey>,
+    whole_pem: String,
+    /// By which those who know only an older authority find the way to this one.
+    crosses: Vec<CertificateDer<'static>>,
     /// Domains of one label whose subdomains are served.
     domains: Vec<String>,
+    made: i64,
 }
 
 impl ServerCertificates {
     pub(crate) fn new(
-        issuer: Arc<Issuer<'static, KeyPair>>,
+        keys: &Keys,
         hosts: &[String],
         provider: &CryptoProvider,
+        now: i64,
     ) -> Result<ServerCertificates, PkiError> {
+        let wrong = |error: &'static str| PkiError::Tls(error.into());
+        let used = keys.used(Family::Authority, now).ok_or_else(|| wrong("there is no authority"))?;
+        let issuer = used.issuer()?;
         let key = KeyPair::generate()?;
         let private =
             PrivateKeyDer::try_from(key.serialize_der()).map_err(|error| PkiError::Tls(error.into()))?;
         let signer = provider.key_provider.load_private_key(private);
         let signer = signer.map_err(|error| PkiError::Tls(Box::new(error)))?;
-        let chain = vec![certificate(&issuer, &key, hosts)?];
+        let crosses = keys.crosses(Family::Authority, now)?;
+        let made = certificate(&issuer, &key, hosts, now)?;
+        let (whole_pem, mut chain) = (made.pem(), vec![made.der().clone()]);
+        chain.extend(crosses.iter().cloned());
         let whole = Arc::new(CertifiedKey::new(chain, signer.clone()));
         let domains = hosts.iter().filter_map(|host| host.strip_prefix("*."));
         let domains = domains.filter(|domain| !domain.contains('.')).map(String::from).collect();
-        Ok(ServerCertificates { issuer, key, signer, whole, domains })
+        Ok(ServerCertificates { issuer, key, signer, whole, whole_pem, crosses, domains, made: now })
+    }
+
+    /// Whether another one should be shown by now; those from before a time should not.
+    pub(crate) fn is_due(&self, from: i64, now: i64) -> bool {
+        self.made < from || self.made + LEAF_SECONDS / 3 * 2 <= now
+    }
+
+    pub(crate) fn expires(&self) -> i64 {
+        self.made + LEAF_SECONDS
+    }
+
+    /// In PEM.
+    pub(crate) fn certificate(&self) -> &str {
+        &self.whole_pem
+    }
+
+    #[cfg(test)]
+    pub(crate) fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.whole.cert
     }
 
     /// The name, if it needs a certificate of its own.
@@ -59,9 +90,12 @@ impl ResolvesServerCert for ServerCertificates {
         let Some(name) = hello.server_name().and_then(|name| self.own(name)) else {
             return Some(self.whole.clone());
         };
-        let made = certificate(&self.issuer, &self.key, &[name.to_ascii_lowercase()]);
-        match made {
-            Ok(made) => Some(Arc::new(CertifiedKey::new(vec![made], self.signer.clone()))),
+        // As long as the other one: they are made anew together.
+        match certificate(&self.issuer, &self.key, &[name.to_ascii_lowercase()], self.made) {
+            Ok(made) => {
+                let chain = std::iter::once(made.der()).chain(&self.crosses).cloned().collect();
+                Some(Arc::new(CertifiedKey::new(chain, self.signer.clone())))
+            }
             Err(error) => {
                 tracing::warn!(%error, name, "cannot make a certificate");
                 Some(self.whole.clone())
@@ -80,8 +114,9 @@ fn certificate(
     issuer: &Issuer<'static, KeyPair>,
     key: &KeyPair,
     hosts: &[String],
-) -> Result<CertificateDer<'static>, PkiError> {
-    let mut params = named(&[(DnType::CommonName, "polder-server")], LEAF_DAYS);
+    now: i64,
+) -> Result<rcgen::Certificate, PkiError> {
+    let mut params = named(&[(DnType::CommonName, "polder-server")], now, LEAF_SECONDS);
     for host in hosts {
         params.subject_alt_names.push(match host.parse() {
             Ok(address) => SanType::IpAddress(address),
@@ -90,7 +125,7 @@ fn certificate(
     }
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    Ok(params.signed_by(key, issuer)?.der().clone())
+    Ok(params.signed_by(key, issuer)?)
 }
 
 #[cfg(test)]
@@ -99,11 +134,11 @@ mod tests {
 
     #[test]
     fn planes_below_one_label_have_their_own() {
-        let key = KeyPair::generate().unwrap();
-        let issuer = Arc::new(Issuer::new(named(&[(DnType::CommonName, "test")], 1), key));
+        let mut keys = Keys::default();
+        keys.keep_up(1_000).unwrap();
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let hosts = ["localhost", "*.localhost", "*.planes.example"].map(String::from);
-        let certificates = ServerCertificates::new(issuer, &hosts, &provider).unwrap();
+        let certificates = ServerCertificates::new(&keys, &hosts, &provider, 1_000).unwrap();
         for name in ["acme.localhost", "Acme.LocalHost"] {
             assert_eq!(certificates.own(name), Some(name));
         }

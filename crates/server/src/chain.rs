@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::FutureExt as _;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method};
 use hyper::body::Incoming;
 use polder_auth::UserInfo;
-use polder_auth::authn::{Anonymous, ClientCertificate, Unauthenticated};
+use polder_auth::authn::Anonymous;
 use polder_auth::authz::{Attributes, Decision, Selectors, Target, is_public_path, refusal};
 use polder_model::go_duration::parse_duration;
 use polder_model::{GroupResource, PlaneId, Reason, SmolStr, Status};
@@ -30,6 +32,7 @@ use crate::flow::{self, Classified};
 use crate::handler::{Call, api_verb, failure_style, is_long_running, verb};
 use crate::impersonate::{impersonated, is_impersonation};
 use crate::limits::Pass;
+use crate::presented::{Identity, Presented};
 use crate::route::{Request, ResourcePath, Route, parse_query};
 use crate::strangers::{Strangers, TooManyAnswers};
 use crate::turns::Lane;
@@ -42,13 +45,8 @@ const LONGEST: Duration = Duration::from_secs(25 * 60 * 60);
 /// What the connection knows about its other end.
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
-    /// Who the client's verified certificate says it is, read once: it is the same for every request. `None`
-    /// without a certificate.
-    pub(crate) certificate: Option<Result<ClientCertificate, Unauthenticated>>,
-    /// Whether it is a proxy whose word about others counts.
-    pub(crate) is_proxy: bool,
-    /// Its certificate says nothing about itself: it is one for proxies.
-    pub(crate) is_only_proxy: bool,
+    /// The client's verified certificate.
+    pub(crate) presented: Presented,
     /// The host name asked for in the TLS handshake.
     pub(crate) server_name: Option<String>,
     /// Where it comes from.
@@ -80,7 +78,8 @@ pub(crate) async fn serve(
         drained(&state)?;
         let route = route?;
         end = patience(&route, &query)?.map(|patience| started + patience);
-        let user = authenticated(&state, &peer, &route, request.headers()).await;
+        let identity = peer.presented.identity(&state);
+        let user = authenticated(&state, &identity, &route, request.headers()).await;
         let known = state.audit.as_ref().and_then(|_| user.as_ref().ok().cloned());
         let found = match user {
             Ok(user) => found(&state, &peer, &request, &route, &query, user).await,
@@ -125,7 +124,7 @@ pub(crate) async fn serve(
         context.audited = trace.is_some();
         let context = Arc::new(context);
         let (mut parts, body) = request.into_parts();
-        if peer.is_proxy {
+        if identity.is_proxy {
             forget_proxied(&state, &mut parts.headers);
         }
         // A read has no body; one that is sent all the same is not kept while the answer is on its way.
@@ -282,11 +281,11 @@ fn drained(state: &State) -> Result<(), Status> {
 /// Who asks: nobody in particular without a credential.
 async fn authenticated(
     state: &State,
-    peer: &Peer,
+    identity: &Identity,
     route: &Route,
     headers: &HeaderMap,
 ) -> Result<UserInfo, Status> {
-    match credential(state, peer, route, headers).await? {
+    match credential(state, identity, route, headers).await? {
         // Whoever proved something is somebody, whatever they are called: strangers are let in where others are not looked at.
         Some(user) if user.is_anonymous() => Err(Status::unauthorized()),
         Some(user) => Ok(user),
@@ -297,7 +296,7 @@ async fn authenticated(
                 Anonymous::Paths(paths) => paths.is_empty() || paths.contains(&SmolStr::new(route.path())),
             };
             // A credential that is no good here makes nobody in particular of nobody.
-            if is_welcome && !peer.is_only_proxy {
+            if is_welcome && !identity.is_only_proxy {
                 Ok(UserInfo::anonymous())
             } else {
                 Err(Status::unauthorized())
@@ -309,12 +308,12 @@ async fn authenticated(
 /// Who proves to be somebody; `None` for who does not try.
 async fn credential(
     state: &State,
-    peer: &Peer,
+    identity: &Identity,
     route: &Route,
     headers: &HeaderMap,
 ) -> Result<Option<UserInfo>, Status> {
     let authenticators = &state.registry.options.authenticators;
-    if peer.is_proxy
+    if identity.is_proxy
         && let Some(proxies) = &authenticators.sources().proxies
     {
         let all = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
@@ -323,7 +322,7 @@ async fn credential(
             return state.registry.confined(user, false).ok_or_else(Status::unauthorized).map(Some);
         }
     }
-    if let Some(certificate) = &peer.certificate {
+    if let Some(certificate) = &identity.certificate {
         let now = (state.registry.options.clock)();
         let user = certificate.as_ref().ok().and_then(|certificate| certificate.user(now).ok());
         return user.cloned().ok_or_else(Status::unauthorized).map(Some);
@@ -333,10 +332,37 @@ async fn credential(
         let (scheme, token) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
     });
-    if let Some(token) = bearer {
+    let in_protocols = if bearer.is_none() { protocol_token(headers)? } else { None };
+    if let Some(token) = bearer.or(in_protocols.as_deref()) {
         return state.registry.bearer_user(named_plane(state, route).1.as_ref(), token).await.map(Some);
     }
     Ok(None)
+}
+
+/// A token among the protocols that are asked for in a web socket: browsers can send it nowhere else. As upstream, it is one, and
+/// not the only protocol.
+fn protocol_token(headers: &HeaderMap) -> Result<Option<String>, Status> {
+    const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+    let says = |name, word: &str| {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
+    };
+    if !says(header::CONNECTION, "upgrade") || !says(header::UPGRADE, "websocket") {
+        return Ok(None);
+    }
+    let values =
+        headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let (tokens, others): (Vec<&str>, Vec<&str>) =
+        values.flat_map(|value| value.split(',')).map(str::trim).partition(|one| one.starts_with(PREFIX));
+    match (tokens.as_slice(), others.is_empty()) {
+        ([], _) => Ok(None),
+        ([token], false) => {
+            let decoded = URL_SAFE_NO_PAD.decode(&token[PREFIX.len()..]).ok();
+            let text = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+            text.filter(|text| !text.is_empty()).map(Some).ok_or_else(Status::unauthorized)
+        }
+        _ => Err(Status::unauthorized()),
+    }
 }
 
 /// What a proxy says about others is for us, and for nobody behind us.
@@ -527,5 +553,32 @@ mod tests {
         assert_eq!(shortened(vec![long.clone(); 4]), vec![long.clone(); 4]);
         let short = shortened(vec![long; 30]);
         assert_eq!((short.len(), short[0].len()), (16, 256));
+    }
+
+    #[test]
+    fn browsers_send_tokens_among_protocols() {
+        let token = format!("base64url.bearer.authorization.k8s.io.{}", URL_SAFE_NO_PAD.encode("secret"));
+        let found = |upgrade: &str, protocols: &[String]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONNECTION, HeaderValue::from_static("keep-alive, Upgrade"));
+            headers.insert(header::UPGRADE, HeaderValue::from_str(upgrade).unwrap());
+            for protocol in protocols {
+                headers.append(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_str(protocol).unwrap());
+            }
+            protocol_token(&headers).map_err(|status| status.code)
+        };
+        let with = |other: &str| format!("{token}, {other}");
+        assert_eq!(found("websocket", &[with("v4.channel.k8s.io")]), Ok(Some("secret".into())));
+        assert_eq!(found("WebSocket", &["v4".into(), token.clone()]), Ok(Some("secret".into())));
+        assert_eq!(found("h2c", &[with("v4")]), Ok(None), "no web socket");
+        assert_eq!(found("websocket", &["v4".into()]), Ok(None));
+        assert_eq!(
+            found("websocket", std::slice::from_ref(&token)),
+            Err(401),
+            "the answer must name another one"
+        );
+        assert_eq!(found("websocket", &[with("v4"), token.clone()]), Err(401), "two tokens");
+        assert_eq!(found("websocket", &[format!("{token}!, v4")]), Err(401));
+        assert_eq!(protocol_token(&HeaderMap::new()).map_err(|status| status.code), Ok(None));
     }
 }

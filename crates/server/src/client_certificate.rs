@@ -24,7 +24,8 @@ use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 pub(crate) struct ClientCertificates {
     /// Verifies what the server's own authority signed.
     own: Arc<dyn ClientCertVerifier>,
-    planes: Arc<PlaneAuthorities>,
+    /// Those of all generations, the newest first.
+    planes: Arc<[PlaneAuthorities]>,
     /// Verifies what the authority of proxies signed.
     proxies: Option<Arc<dyn ClientCertVerifier>>,
     /// Whose certificates a client may show.
@@ -35,7 +36,7 @@ pub(crate) struct ClientCertificates {
 impl ClientCertificates {
     pub(crate) fn new(
         own: Arc<dyn ClientCertVerifier>,
-        planes: Arc<PlaneAuthorities>,
+        planes: Arc<[PlaneAuthorities]>,
         proxies: Option<Arc<dyn ClientCertVerifier>>,
         provider: Arc<CryptoProvider>,
     ) -> ClientCertificates {
@@ -47,21 +48,32 @@ impl ClientCertificates {
     /// Who vouches for a certificate that was verified a moment ago: an authority that says who the client is, and the one
     /// that says it is a proxy. Both may.
     pub(crate) fn vouched(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Vouched {
-        let Some((certificate, rest)) = chain.split_first() else { return Vouched::default() };
-        let Some(proxies) = &self.proxies else { return Vouched { of_client: true, of_proxy: false } };
-        Vouched {
-            of_client: self.verify_client(certificate, rest, now).is_ok(),
-            of_proxy: proxies.verify_client_cert(certificate, rest, now).is_ok(),
+        match (chain, &self.proxies) {
+            ([], _) => Vouched::default(),
+            (_, None) => Vouched { of_client: true, of_proxy: false },
+            _ => self.vouched_anew(chain, now),
         }
     }
 
+    /// The same for one that was verified when other authorities were believed.
+    pub(crate) fn vouched_anew(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Vouched {
+        let Some((certificate, rest)) = chain.split_first() else { return Vouched::default() };
+        let by_proxies =
+            |own: &Arc<dyn ClientCertVerifier>| own.verify_client_cert(certificate, rest, now).is_ok();
+        Vouched {
+            of_client: self.verify_client(certificate, now).is_ok(),
+            of_proxy: self.proxies.as_ref().is_some_and(by_proxies),
+        }
+    }
+
+    /// By our own authorities alone, whatever else was shown: what leads clients from an old authority to a new one (ADR 0019) would
+    /// lead back to one that was dropped.
     fn verify_client(
         &self,
         certificate: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let error = match self.own.verify_client_cert(certificate, intermediates, now) {
+        let error = match self.own.verify_client_cert(certificate, &[], now) {
             Err(error) => error,
             verified => return verified,
         };
@@ -74,13 +86,13 @@ impl ClientCertificates {
         certificate: &CertificateDer<'_>,
         now: UnixTime,
     ) -> Option<Result<ClientCertVerified, Error>> {
-        let anchor = self.planes.anchor(PlaneAuthorities::plane_of(certificate)?)?;
-        let anchor = TrustAnchor {
+        let plane = PlaneAuthorities::plane_of(certificate)?;
+        let anchors = self.planes.iter().filter_map(|own| own.anchor(plane)).map(|anchor| TrustAnchor {
             subject: anchor.subject.into(),
             subject_public_key_info: anchor.public_key.into(),
             name_constraints: None,
-        };
-        let roots = Arc::new(RootCertStore { roots: vec![anchor] });
+        });
+        let roots = Arc::new(RootCertStore { roots: anchors.collect() });
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, self.provider.clone()).build();
         Some(verifier.ok()?.verify_client_cert(certificate, &[], now))
     }
@@ -112,7 +124,7 @@ impl ClientCertVerifier for ClientCertificates {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let verified = self.verify_client(end_entity, intermediates, now);
+        let verified = self.verify_client(end_entity, now);
         match &self.proxies {
             Some(proxies) if verified.is_err() => proxies.verify_client_cert(end_entity, intermediates, now),
             _ => verified,
@@ -142,15 +154,23 @@ impl ClientCertVerifier for ClientCertificates {
     }
 }
 
-/// Signs for controllers.
-#[derive(Debug)]
+/// The authorities of planes there are by now, the newest first.
+type Planes = Box<dyn Fn() -> Arc<[PlaneAuthorities]> + Send + Sync>;
+
+/// Signs for controllers, by the newest authority.
 pub(crate) struct Signer {
-    planes: Arc<PlaneAuthorities>,
+    planes: Planes,
 }
 
 impl Signer {
-    pub(crate) fn new(planes: Arc<PlaneAuthorities>) -> Signer {
+    pub(crate) fn new(planes: Planes) -> Signer {
         Signer { planes }
+    }
+}
+
+impl std::fmt::Debug for Signer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Signer").finish_non_exhaustive()
     }
 }
 
@@ -171,7 +191,9 @@ impl CertificateAuthority for Signer {
         let request = Request::parse(pem).map_err(|error| error.to_string())?;
         let terms =
             Terms { usages: terms.usages.clone(), not_before: terms.not_before, not_after: terms.not_after };
-        let der = self.planes.issue(plane, &request, &terms).map_err(|error| error.to_string())?;
+        let planes = (self.planes)();
+        let newest = planes.first().ok_or("there is no authority")?;
+        let der = newest.issue(plane, &request, &terms).map_err(|error| error.to_string())?;
         Ok(armored(&der))
     }
 }
@@ -209,11 +231,10 @@ mod tests {
     #[test]
     fn planes_verify_their_own() {
         let directory = std::env::temp_dir().join(format!("polder-pki-{}", uuid::Uuid::new_v4()));
-        let pki = Pki::open(&directory, &[]).unwrap();
-        let verifier = |pki: &Pki| pki.client_verifier(&pki.provider()).unwrap();
+        let pki = Pki::open(&directory, &[], 1_000).unwrap();
         let verify = |pki: &Pki, certificate: &str, at: u64| {
             let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(at));
-            verifier(pki).verify_client_cert(&der(certificate), &[], now).is_ok()
+            pki.current().clients.verify_client_cert(&der(certificate), &[], now).is_ok()
         };
         let terms =
             |usage: &str| CertificateTerms { usages: vec![usage.into()], not_before: 1000, not_after: 2000 };
@@ -221,7 +242,7 @@ mod tests {
         let signed = signed.unwrap();
         assert!(verify(&pki, &signed, 1500));
         assert!(!verify(&pki, &signed, 2500), "no longer");
-        let reopened = Pki::open(&directory, &[]).unwrap();
+        let reopened = Pki::open(&directory, &[], 1_000).unwrap();
         assert!(verify(&reopened, &signed, 1500), "after a restart");
         let serving = pki.plane_authority().sign(PlaneId(7), request().as_bytes(), &terms("server auth"));
         assert!(!verify(&pki, &serving.unwrap(), 1500), "not for clients");
@@ -234,7 +255,7 @@ mod tests {
         assert!(!verify(&pki, &armored(&forged), 1500));
 
         let other = std::env::temp_dir().join(format!("polder-pki-{}", uuid::Uuid::new_v4()));
-        assert!(!verify(&Pki::open(&other, &[]).unwrap(), &signed, 1500), "another server");
+        assert!(!verify(&Pki::open(&other, &[], 1_000).unwrap(), &signed, 1500), "another server");
         std::fs::remove_dir_all(directory).unwrap();
         std::fs::remove_dir_all(other).unwrap();
     }

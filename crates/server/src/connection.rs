@@ -8,8 +8,6 @@ use std::time::Duration;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use polder_auth::authn::{ClientCertificate, Unauthenticated};
-use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::MissedTickBehavior;
@@ -20,12 +18,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::State;
 use crate::chain::{self, Peer};
-use crate::client_certificate::ClientCertificates;
 use crate::drive::{DriveError, Requests, drive};
 use crate::drive_http1::Answers;
 use crate::gather::gather;
 use crate::patient::Patient;
 use crate::pki::PkiError;
+use crate::presented::Presented;
 use crate::strangers::{Strangers, TooManyAnswers};
 use crate::turns::Lane;
 
@@ -68,8 +66,6 @@ impl Server {
     /// Serves until told to stop; then readiness goes first, watches end, requests finish, connections close. Returns
     /// how many requests did not finish in time.
     pub async fn run(self, state: Arc<State>, stop: CancellationToken) -> Result<u64, ServerError> {
-        let acceptor = TlsAcceptor::from(Arc::new(state.pki.tls()?));
-        let clients = state.pki.client_verifier(&state.pki.provider())?;
         let connections = TaskTracker::new();
         let closing = CancellationToken::new();
         let places = Arc::new(Semaphore::new(state.bounds.connections_max));
@@ -89,9 +85,7 @@ impl Server {
                     Ok((stream, _)) => {
                         let Ok(place) = places.clone().try_acquire_owned() else { continue };
                         let lane = Arc::new(Lane::default());
-                        let (acceptor, closing) = (acceptor.clone(), closing.clone());
-                        let clients = clients.clone();
-                        let own = connection(acceptor, stream, state.clone(), clients, lane.clone(), closing);
+                        let own = connection(stream, state.clone(), lane.clone(), closing.clone());
                         state.threads.spawn(&connections, lane, async move {
                             own.await;
                             drop(place);
@@ -121,35 +115,25 @@ impl Server {
     }
 }
 
-async fn connection(
-    acceptor: TlsAcceptor,
-    stream: TcpStream,
-    state: Arc<State>,
-    clients: Arc<ClientCertificates>,
-    lane: Arc<Lane>,
-    closing: CancellationToken,
-) {
+async fn connection(stream: TcpStream, state: Arc<State>, lane: Arc<Lane>, closing: CancellationToken) {
     stream.set_nodelay(true).ok();
     let bounds = state.bounds;
     let address = stream.peer_addr().ok().map(|address| address.ip());
-    let handshake = acceptor.accept(Patient::new(stream, bounds.send_patience));
+    // The certificate and the authorities of the moment: both change while the server runs.
+    let current = state.pki.current();
+    let handshake = TlsAcceptor::from(current.tls.clone()).accept(Patient::new(stream, bounds.send_patience));
     let handshake = tokio::time::timeout(bounds.handshake_patience, handshake);
     let Ok(Ok(stream)) = handshake.await else { return };
     let (_, session) = stream.get_ref();
     let chain = session.peer_certificates().unwrap_or_default();
-    let vouched = clients.vouched(chain, UnixTime::now());
-    let certificate = chain.first().filter(|_| vouched.of_client);
-    let sources = state.registry.options.authenticators.sources();
-    let is_proxy = |first: &CertificateDer<'_>| sources.proxies.as_ref().is_some_and(|own| own.allows(first));
     let peer = Arc::new(Peer {
-        certificate: certificate.map(|first| ClientCertificate::read(first).ok_or(Unauthenticated)),
-        is_proxy: vouched.of_proxy && chain.first().is_some_and(is_proxy),
-        is_only_proxy: vouched.of_proxy && !vouched.of_client,
+        presented: Presented::new(chain, &state, &current),
         server_name: session.server_name().map(str::to_ascii_lowercase),
         address,
         lane,
         strangers: Strangers::new(&state.strangers),
     });
+    drop(current);
     let http2 = session.alpn_protocol() == Some(b"h2");
     let outcome = if http2 {
         serve_http2(stream, state, peer, closing).await

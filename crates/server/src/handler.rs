@@ -224,6 +224,8 @@ impl Call {
         // Numbers of the whole server: the provider's, not a tenant's.
         let text = {
             let counts = self.state.audit.as_ref().map(|audit| audit.counts());
+            let now = (registry.options.clock)();
+            self.state.metrics.keys(self.state.pki.ends(now), now);
             self.state.metrics.scrape(registry, &self.state.gates, counts)
         };
         let mut answer = answer::text(StatusCode::OK, text);

@@ -30,6 +30,7 @@ mod metrics;
 mod openapi;
 mod patient;
 mod present;
+mod presented;
 mod protobuf;
 mod strangers;
 mod stream;
@@ -42,6 +43,7 @@ mod weight;
 mod yaml;
 
 pub mod chain;
+pub mod keys;
 pub mod negotiate;
 pub mod pki;
 pub mod route;
@@ -70,7 +72,7 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 /// What every request needs.
 pub struct State {
     pub registry: Arc<Registry>,
-    pub pki: Pki,
+    pub pki: Arc<Pki>,
     /// Domains whose subdomains are planes.
     pub base_domains: Vec<SmolStr>,
     /// How long the server goes on, no longer ready, after it was told to stop.
@@ -97,7 +99,7 @@ pub struct State {
 impl State {
     pub fn new(
         registry: Arc<Registry>,
-        pki: Pki,
+        pki: Arc<Pki>,
         base_domains: Vec<SmolStr>,
         shutdown_delay: Duration,
     ) -> State {

@@ -73,6 +73,7 @@ pub(crate) struct Metrics {
     audit_lost: Family<BackendLabel, Counter<u64, AtomicU64>>,
     authentication_reloads: Family<StatusLabel, Counter<u64, AtomicU64>>,
     authorization: Authorization,
+    key_seconds: Family<NameLabel, Gauge>,
 }
 
 /// Who decided what. Names are those the provider gave its authorizers.
@@ -169,6 +170,7 @@ impl Metrics {
             audit_lost: Family::default(),
             authentication_reloads: Family::default(),
             authorization: Authorization::default(),
+            key_seconds: Family::default(),
         };
         let exposed = &mut metrics.exposed;
         exposed.register("apiserver_request", "Requests by verb and code", metrics.requests.clone());
@@ -186,6 +188,11 @@ impl Metrics {
             metrics.authentication_reloads.clone(),
         );
         metrics.authorization.register(exposed);
+        exposed.register(
+            "polder_key_expiry_seconds",
+            "Time until a key or certificate of the server ends",
+            metrics.key_seconds.clone(),
+        );
         exposed.register("polder_planes", "Planes in the store", metrics.planes.clone());
         exposed.register("polder_store_revision", "Newest revision", metrics.revision.clone());
         exposed.register("polder_store_cache_bytes", "Hot objects in memory", metrics.cache_bytes.clone());
@@ -220,6 +227,14 @@ impl Metrics {
             ("trail", &counts.lost_trail),
         ] {
             copy(&self.audit_lost.get_or_create(&BackendLabel { backend }), count);
+        }
+    }
+
+    /// When keys and certificates end, in seconds from now; those that are gone are not told of.
+    pub(crate) fn keys(&self, ends: Vec<(String, i64)>, now: i64) {
+        self.key_seconds.clear();
+        for (name, end) in ends {
+            self.key_seconds.get_or_create(&NameLabel { name }).set(end - now);
         }
     }
 

@@ -1,34 +1,37 @@
-//! The server's own certificate authority: made on first start, kept in the data directory, trusted by every
-//! kubeconfig this server writes.
+//! What the server makes of its keys: its certificate, what verifies clients, kubeconfigs, and what signs for planes. All of it is
+//! replaced while the server runs, when the keys change or time goes on ([`Pki::keep_up`]).
+//!
+//! Invariant: whatever was handed out is believed until it ends, across every rotation and every stop (ADR 0019), unless the
+//! operator drops what it was signed with. Then it is refused in the next request, on open connections too.
 
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use base64::Engine as _;
+use parking_lot::Mutex;
 use polder_auth::MASTERS;
-use polder_auth::authn::{AccountTokens, PLANE_URI_SCHEME};
+use polder_auth::authn::{AccountKeyError, AccountSecret, AccountTokens, PLANE_URI_SCHEME, TokenNotary};
 use polder_auth::authority::PlaneAuthorities;
 use polder_client::CertificateAuthority;
 use polder_store::Plane;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType,
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose,
+    SanType,
 };
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
+use sha2::{Digest as _, Sha256};
 
 use crate::certificate::ServerCertificates;
 use crate::client_certificate::{ClientCertificates, Signer};
 use crate::front_proxy::FrontProxy;
-
-/// Certificates made here live this long. The server makes itself a new one at every start.
-pub(crate) const LEAF_DAYS: i64 = 365;
-pub(crate) const CA_DAYS: i64 = 3650;
+use crate::keys::{Family, KeyFile, Keys, LEAF_SECONDS};
 
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
@@ -46,60 +49,169 @@ pub enum PkiError {
     Make(#[from] rcgen::Error),
     #[error("cannot set up TLS")]
     Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("there are too many generations of {family}: drop those that are no longer needed")]
+    TooMany { family: &'static str },
+    #[error("{name} is in use: rotate it first")]
+    InUse { name: String },
+    #[error("there is no {name}")]
+    NoGeneration { name: String },
 }
 
-/// The authority, and the names of the server it speaks for.
+/// The keys, and what is made of them for the names of a server.
 pub struct Pki {
-    ca_pem: String,
-    issuer: Arc<Issuer<'static, KeyPair>>,
+    file: Arc<KeyFile>,
     hosts: Vec<String>,
-    /// Signs tokens of service accounts. PKCS #8.
-    account_key: Vec<u8>,
-    planes: Arc<PlaneAuthorities>,
+    provider: Arc<CryptoProvider>,
+    current: Arc<ArcSwap<Current>>,
+    accounts: Arc<AccountTokens>,
     front_proxy: Arc<FrontProxy>,
-    /// Authorities of proxies that authenticate for others.
-    proxies_pem: Option<String>,
+    /// Authorities of proxies that authenticate for others, in PEM. Held while something is replaced.
+    proxies: Mutex<Option<String>>,
+    /// When the administrator's kubeconfig was made, and which authorities it names.
+    admin: Mutex<Option<(i64, String)>>,
+}
+
+/// What there is now.
+pub(crate) struct Current {
+    keys: Keys,
+    /// The generation of the authority that is used; another one needs another certificate.
+    used: u32,
+    /// Changes when somebody is no longer believed, or somebody else is.
+    pub(crate) epoch: u64,
+    pub(crate) tls: Arc<rustls::ServerConfig>,
+    pub(crate) clients: Arc<ClientCertificates>,
+    /// Signs certificates of clients.
+    issuer: Arc<Issuer<'static, KeyPair>>,
+    planes: Arc<[PlaneAuthorities]>,
+    ca: String,
+    front_proxy_ca: String,
+    serving: Arc<ServerCertificates>,
 }
 
 impl Pki {
-    /// Opens the authority in a directory, making what is missing. `hosts` are the names and addresses clients use.
-    pub fn open(directory: &Path, hosts: &[String]) -> Result<Pki, PkiError> {
-        fs::create_dir_all(directory).map_err(|source| PkiError::File { path: directory.into(), source })?;
-        let (cert_path, key_path) = (directory.join("ca.crt"), directory.join("ca.key"));
-        let (ca_pem, ca_key) = match (read(&cert_path)?, read(&key_path)?) {
-            (Some(cert), Some(key)) => {
-                let unusable = || PkiError::Unusable { path: key_path.clone(), directory: directory.into() };
-                (cert, KeyPair::from_pem(&key).map_err(|_| unusable())?)
-            }
-            (None, None) => made_authority("polder", &cert_path, &key_path)?,
-            (Some(_), None) => {
-                return Err(PkiError::Unusable { path: key_path, directory: directory.into() });
-            }
-            (None, Some(_)) => {
-                return Err(PkiError::Unusable { path: cert_path, directory: directory.into() });
-            }
+    /// Opens the keys in a directory, making what is missing. `hosts` are the names and addresses clients use.
+    pub fn open(directory: &Path, hosts: &[String], now: i64) -> Result<Pki, PkiError> {
+        let file = Arc::new(KeyFile::open(directory, now)?);
+        let keys = file.change(|keys| keys.keep_up(now)).or_else(|error| {
+            // On a full disk the server still starts, with what it has.
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "what is due of keys and certificates is not done");
+            file.read()
+        })?;
+        let (provider, hosts) = (provider(), hosts.to_vec());
+        let unusable =
+            || PkiError::Unusable { path: directory.join("keys.json"), directory: directory.into() };
+        let front_proxy = Arc::new(FrontProxy::new(&keys, now).map_err(|_| unusable())?);
+        let notary = Notary(file.clone());
+        let accounts = Arc::new(AccountTokens::new(&account_secrets(&keys)).with_notary(notary));
+        let serving =
+            Arc::new(ServerCertificates::new(&keys, &hosts, &provider, now).map_err(|_| unusable())?);
+        let current = Current::new(keys, serving, None, &provider, 0, now)?;
+        let current = Arc::new(ArcSwap::from_pointee(current));
+        let (proxies, admin) = (Mutex::new(None), Mutex::new(None));
+        let pki = Pki { file, hosts, provider, current, accounts, front_proxy, proxies, admin };
+        pki.publish();
+        Ok(pki)
+    }
+
+    /// Believes proxies which authenticate for others if these authorities, in PEM, vouch for them. From the next connection or
+    /// request on.
+    pub fn set_proxies(&self, pem: Option<String>, now: i64) -> Result<(), PkiError> {
+        let mut proxies = self.proxies.lock();
+        if *proxies == pem {
+            return Ok(());
+        }
+        let current = self.current();
+        let (keys, serving) = (current.keys.clone(), current.serving.clone());
+        let new = Current::new(keys, serving, pem.as_deref(), &self.provider, current.epoch + 1, now)?;
+        self.current.store(Arc::new(new));
+        *proxies = pem;
+        Ok(())
+    }
+
+    /// Does what is due at this time, and takes over what an operator has changed. True if others must be told of something.
+    pub fn keep_up(&self, now: i64) -> Result<bool, PkiError> {
+        let proxies = self.proxies.lock();
+        let keys = self.file.change(|keys| keys.keep_up(now))?;
+        let current = self.current();
+        let used = keys.used(Family::Authority, now).map_or(0, |own| own.number);
+        let is_same = keys == current.keys && used == current.used;
+        let renews = used != current.used || current.serving.is_due(keys.serving_from, now);
+        self.front_proxy.replace(&keys, now)?;
+        if is_same && !renews {
+            return Ok(false);
+        }
+        let serving = match renews {
+            true => Arc::new(ServerCertificates::new(&keys, &self.hosts, &self.provider, now)?),
+            false => current.serving.clone(),
         };
-        let unusable = || PkiError::Unusable { path: cert_path.clone(), directory: directory.into() };
-        let ca = CertificateDer::from_pem_slice(ca_pem.as_bytes()).map_err(|_| unusable())?;
-        // The authorities of planes last as long as the server's own.
-        let planes = PlaneAuthorities::new(ca_key.serialized_der(), &ca).ok_or_else(unusable)?;
-        let issuer = Issuer::from_ca_cert_pem(&ca_pem, ca_key).map_err(|_| unusable())?;
-        let account_key = account_key(directory)?;
-        let (issuer, planes) = (Arc::new(issuer), Arc::new(planes));
-        let front_proxy = Arc::new(FrontProxy::open(directory)?);
-        let hosts = hosts.to_vec();
-        Ok(Pki { ca_pem, issuer, hosts, account_key, planes, front_proxy, proxies_pem: None })
+        log_changes(&current.keys, &keys, now);
+        let is_believed_same = keys.of(Family::Authority) == current.keys.of(Family::Authority);
+        let epoch = current.epoch + u64::from(!is_believed_same);
+        self.accounts.replace(&account_secrets(&keys));
+        let new = Current::new(keys, serving, proxies.as_deref(), &self.provider, epoch, now)?;
+        let is_news = (&new.ca, &new.front_proxy_ca) != (&current.ca, &current.front_proxy_ca);
+        self.current.store(Arc::new(new));
+        drop(proxies);
+        self.publish();
+        Ok(is_news)
     }
 
-    /// The same with authorities, in PEM, that vouch for proxies which authenticate for others.
-    #[must_use]
-    pub fn with_proxies(self, pem: Option<String>) -> Pki {
-        Pki { proxies_pem: pem, ..self }
+    /// For people who look into the directory. On a full disk the server goes on without.
+    fn publish(&self) {
+        let current = self.current();
+        let published =
+            self.file.publish(&current.ca, &current.front_proxy_ca, current.serving.certificate());
+        if let Err(error) = published {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "cannot write the certificates down for people to read"
+            );
+        }
     }
 
-    /// The authority's certificate, in PEM.
-    pub fn ca(&self) -> &str {
-        &self.ca_pem
+    pub(crate) fn current(&self) -> Arc<Current> {
+        self.current.load_full()
+    }
+
+    /// The certificates of all authorities to trust this server by, in PEM, the one that is used first.
+    pub fn ca(&self) -> String {
+        self.current().ca.clone()
+    }
+
+    /// The same by which extension servers know this one.
+    pub fn front_proxy_ca(&self) -> String {
+        self.current().front_proxy_ca.clone()
+    }
+
+    /// Whether planes may know less than there is to tell: not so before anything has ever changed, nor after all were told.
+    pub fn is_untold(&self) -> bool {
+        let keys = &self.current().keys;
+        keys.told != self.digest() && (self.has_changed() || !keys.told.is_empty())
+    }
+
+    /// Whether anything of what planes are told has ever changed. Planes that begin with what others had then may be behind.
+    pub fn has_changed(&self) -> bool {
+        let keys = &self.current().keys;
+        let is_first = |family| keys.newest(family).is_none_or(|newest| newest.number == 1);
+        !(is_first(Family::Authority) && is_first(Family::FrontProxy))
+    }
+
+    /// All planes have been told what this names ([`Pki::digest`]).
+    pub fn note_told(&self, digest: String) -> Result<(), PkiError> {
+        self.file.change(|keys| {
+            keys.told = digest;
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Names what planes are told.
+    pub fn digest(&self) -> String {
+        let current = self.current();
+        let digest = Sha256::new().chain_update(&current.ca).chain_update("\0");
+        let digest = digest.chain_update(&current.front_proxy_ca).finalize();
+        base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(digest)
     }
 
     /// By what extension servers know this one.
@@ -108,105 +220,211 @@ impl Pki {
     }
 
     /// What signs and reads tokens of service accounts.
-    pub fn account_tokens(&self) -> AccountTokens {
-        AccountTokens::new(&self.account_key)
+    pub fn account_tokens(&self) -> Arc<AccountTokens> {
+        self.accounts.clone()
     }
 
     /// What signs certificates in the name of planes.
     pub fn plane_authority(&self) -> Arc<dyn CertificateAuthority> {
-        Arc::new(Signer::new(self.planes.clone()))
+        let current = self.current.clone();
+        Arc::new(Signer::new(Box::new(move || current.load().planes.clone())))
     }
 
-    /// TLS for the server: its certificate, and client certificates of this authority or of a plane's if a client has one.
-    pub fn tls(&self) -> Result<rustls::ServerConfig, PkiError> {
-        let tls = |error: rustls::Error| PkiError::Tls(Box::new(error));
-        let provider = self.provider();
-        let verifier = self.client_verifier(&provider)?;
-        let shown = ServerCertificates::new(self.issuer.clone(), &self.hosts, &provider)?;
-        let mut config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(tls)?
-            .with_client_cert_verifier(verifier)
-            .with_cert_resolver(Arc::new(shown));
-        config.ignore_client_order = true;
-        // A session that is taken up again is not asked for a certificate that is still good.
-        config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-        config.send_tls13_tickets = 0;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(config)
-    }
-
-    pub(crate) fn provider(&self) -> Arc<CryptoProvider> {
-        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
-        // AES-128 first, as Go's servers have it: encrypting is a fifth of what a long list costs.
-        let preferred = rustls::CipherSuite::TLS13_AES_128_GCM_SHA256;
-        provider.cipher_suites.sort_by_key(|suite| suite.suite() != preferred);
-        Arc::new(provider)
-    }
-
-    pub(crate) fn client_verifier(
-        &self,
-        provider: &Arc<CryptoProvider>,
-    ) -> Result<Arc<ClientCertificates>, PkiError> {
-        let ca = CertificateDer::from_pem_slice(self.ca_pem.as_bytes())
-            .map_err(|error| PkiError::Tls(Box::new(error)))?;
-        let verifier = |all: Vec<CertificateDer<'_>>| {
-            let mut roots = RootCertStore::empty();
-            for ca in all {
-                roots.add(ca).map_err(|error| PkiError::Tls(Box::new(error)))?;
+    /// When each of them ends, by its name, in seconds since 1970; those that are only believed, when that ends.
+    pub fn ends(&self, now: i64) -> Vec<(String, i64)> {
+        let current = self.current();
+        let mut ends = vec![("serving".to_owned(), current.serving.expires())];
+        let admin = self.admin.lock().as_ref().map(|(made, _)| made + LEAF_SECONDS);
+        ends.extend(admin.map(|end| ("admin".to_owned(), end)));
+        for family in Family::ALL {
+            for (own, _, believed_until) in current.keys.standings(family, now) {
+                let name = format!("{}-{}", family.name(), own.number);
+                ends.push((name, believed_until.unwrap_or(own.expires)));
             }
-            WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
-                .allow_unauthenticated()
-                .build()
-                .map_err(|error| PkiError::Tls(Box::new(error)))
+        }
+        ends
+    }
+
+    /// Whether the administrator should have another kubeconfig by now.
+    pub fn is_admin_due(&self, now: i64) -> bool {
+        let current = self.current();
+        let is_due = |(made, ca): &(i64, String)| {
+            *made < current.keys.admin_from || made + LEAF_SECONDS / 3 * 2 <= now || *ca != current.ca
         };
-        let proxies = match &self.proxies_pem {
-            Some(pem) => {
-                let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-                Some(verifier(all.map_err(|error| PkiError::Tls(Box::new(error)))?)?)
-            }
-            None => None,
-        };
-        let own = verifier(vec![ca])?;
-        Ok(Arc::new(ClientCertificates::new(own, self.planes.clone(), proxies, provider.clone())))
+        self.admin.lock().as_ref().is_some_and(is_due)
     }
 
     /// A kubeconfig for the provider: all planes, everything allowed. Its current context is the core plane.
-    pub fn admin_kubeconfig(&self, url: &str) -> Result<String, PkiError> {
-        let (certificate, key) = self.client("polder-admin", None)?;
-        Ok(self.kubeconfig(url, "core", "polder-admin", &certificate, &key))
+    pub fn admin_kubeconfig(&self, url: &str, now: i64) -> Result<String, PkiError> {
+        let ca = self.ca();
+        let text = self.kubeconfig(url, "core", "polder-admin", None, now)?;
+        *self.admin.lock() = Some((now, ca));
+        Ok(text)
     }
 
     /// A kubeconfig for one plane: everything allowed there, nothing anywhere else.
-    pub fn plane_kubeconfig(&self, plane: &Plane, url: &str) -> Result<String, PkiError> {
-        let (certificate, key) = self.client("plane-admin", Some(plane))?;
+    pub fn plane_kubeconfig(&self, plane: &Plane, url: &str, now: i64) -> Result<String, PkiError> {
         let url = format!("{url}/clusters/{}", plane.name);
-        Ok(self.kubeconfig(&url, plane.name.as_str(), "plane-admin", &certificate, &key))
+        self.kubeconfig(&url, plane.name.as_str(), "plane-admin", Some(plane), now)
     }
 
-    fn client(&self, name: &str, plane: Option<&Plane>) -> Result<(String, String), PkiError> {
+    fn kubeconfig(
+        &self,
+        url: &str,
+        context: &str,
+        user: &str,
+        plane: Option<&Plane>,
+        now: i64,
+    ) -> Result<String, PkiError> {
+        let current = self.current();
         let key = KeyPair::generate()?;
-        let mut params = named(&[(DnType::CommonName, name), (DnType::OrganizationName, MASTERS)], LEAF_DAYS);
+        let names = [(DnType::CommonName, user), (DnType::OrganizationName, MASTERS)];
+        let mut params = named(&names, now, LEAF_SECONDS);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         if let Some(plane) = plane {
             let uri = format!("{PLANE_URI_SCHEME}{}", plane.id);
             params.subject_alt_names.push(SanType::URI(uri.try_into()?));
         }
-        Ok((params.signed_by(&key, &*self.issuer)?.pem(), key.serialize_pem()))
-    }
-
-    fn kubeconfig(&self, url: &str, context: &str, user: &str, certificate: &str, key: &str) -> String {
+        let certificate = params.signed_by(&key, &*current.issuer)?.pem();
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
-        format!(
+        Ok(format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: {context}\n\
              clusters:\n- name: {context}\n  cluster:\n    server: {url}\n    certificate-authority-data: {}\n\
              users:\n- name: {user}\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\n\
              contexts:\n- name: {context}\n  context:\n    cluster: {context}\n    user: {user}\n",
-            encode(&self.ca_pem),
-            encode(certificate),
-            encode(key),
-        )
+            encode(&current.ca),
+            encode(&certificate),
+            encode(&key.serialize_pem()),
+        ))
+    }
+}
+
+impl Current {
+    fn new(
+        keys: Keys,
+        serving: Arc<ServerCertificates>,
+        proxies: Option<&str>,
+        provider: &Arc<CryptoProvider>,
+        epoch: u64,
+        now: i64,
+    ) -> Result<Current, PkiError> {
+        let wrong = |error: &'static str| PkiError::Tls(error.into());
+        let authorities = keys.of(Family::Authority);
+        let newest = authorities.last().ok_or_else(|| wrong("there is no authority"))?;
+        let issuer = Arc::new(newest.issuer()?);
+        let mut all = Vec::new();
+        let mut planes = Vec::new();
+        for own in authorities.iter().rev() {
+            let ca = CertificateDer::from_pem_slice(own.certificate.as_bytes())
+                .map_err(|error| PkiError::Tls(Box::new(error)))?;
+            // The authorities of planes last as long as the server's own.
+            let plane = PlaneAuthorities::new(&own.secret, &ca);
+            planes.push(plane.ok_or_else(|| wrong("an authority cannot be used"))?);
+            all.push(ca);
+        }
+        let planes: Arc<[PlaneAuthorities]> = planes.into();
+        let proxies = match proxies {
+            Some(pem) => {
+                let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+                Some(verifier(all.map_err(|error| PkiError::Tls(Box::new(error)))?, provider)?)
+            }
+            None => None,
+        };
+        let own = verifier(all, provider)?;
+        let clients = Arc::new(ClientCertificates::new(own, planes.clone(), proxies, provider.clone()));
+        let tls = Arc::new(tls(provider, clients.clone(), serving.clone())?);
+        let (ca, front_proxy_ca) = (keys.bundle(Family::Authority), keys.bundle(Family::FrontProxy));
+        let used = keys.used(Family::Authority, now).map_or(0, |own| own.number);
+        Ok(Current { keys, used, epoch, tls, clients, issuer, planes, ca, front_proxy_ca, serving })
+    }
+}
+
+/// TLS for the server: its certificate, and client certificates of its authority or of a plane's if a client has one.
+fn tls(
+    provider: &Arc<CryptoProvider>,
+    clients: Arc<ClientCertificates>,
+    serving: Arc<ServerCertificates>,
+) -> Result<rustls::ServerConfig, PkiError> {
+    let mut config = rustls::ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| PkiError::Tls(Box::new(error)))?
+        .with_client_cert_verifier(clients)
+        .with_cert_resolver(serving);
+    config.ignore_client_order = true;
+    // A session that is taken up again is not asked for a certificate that is still good.
+    config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    // AES-128 first, as Go's servers have it: encrypting is a fifth of what a long list costs.
+    let preferred = rustls::CipherSuite::TLS13_AES_128_GCM_SHA256;
+    provider.cipher_suites.sort_by_key(|suite| suite.suite() != preferred);
+    Arc::new(provider)
+}
+
+fn verifier(
+    all: Vec<CertificateDer<'_>>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, PkiError> {
+    let mut roots = RootCertStore::empty();
+    for ca in all {
+        roots.add(ca).map_err(|error| PkiError::Tls(Box::new(error)))?;
+    }
+    WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| PkiError::Tls(Box::new(error)))
+}
+
+/// Says which generations have come and gone, and which are used from now on.
+fn log_changes(before: &Keys, after: &Keys, now: i64) {
+    for family in Family::ALL {
+        let numbers = |keys: &Keys| keys.of(family).iter().map(|own| own.number).collect::<Vec<_>>();
+        let (old, new) = (numbers(before), numbers(after));
+        for generation in new.iter().filter(|number| !old.contains(number)) {
+            tracing::info!(key = family.name(), generation, "a new key is told");
+        }
+        for generation in old.iter().filter(|number| !new.contains(number)) {
+            tracing::info!(key = family.name(), generation, "an old key is believed no more");
+        }
+        let used = |keys: &Keys| keys.used(family, now).map(|own| own.number);
+        if used(before) != used(after) {
+            tracing::info!(key = family.name(), generation = used(after), "another key is used");
+        }
+    }
+}
+
+fn account_secrets(keys: &Keys) -> Vec<AccountSecret> {
+    let secret = |own: &crate::keys::Generation| AccountSecret {
+        generation: own.number,
+        secret: own.secret.clone(),
+        used_from: own.used_from,
+        tokens_until: own.tokens_until,
+    };
+    keys.of(Family::ServiceAccounts).iter().map(secret).collect()
+}
+
+/// Notes in the file until when keys for tokens must be kept.
+struct Notary(Arc<KeyFile>);
+
+impl TokenNotary for Notary {
+    fn note(&self, generation: u32, ends: i64) -> Result<(), AccountKeyError> {
+        let noted = self.0.change(|keys| {
+            keys.note_token(generation, ends);
+            Ok(())
+        });
+        noted.map(drop).map_err(|error| {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "cannot note how long a token is good: it is not made"
+            );
+            AccountKeyError
+        })
     }
 }
 
@@ -228,57 +446,23 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
     fs::rename(&next, path).map_err(file_error)
 }
 
-/// Makes an authority: its certificate in PEM, and its key. The key is written first.
-pub(crate) fn made_authority(
-    name: &str,
-    cert_path: &Path,
-    key_path: &Path,
-) -> Result<(String, KeyPair), PkiError> {
-    let key = KeyPair::generate()?;
-    let mut params = named(&[(DnType::CommonName, name)], CA_DAYS);
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-    let cert = params.self_signed(&key)?.pem();
-    write_private(key_path, &key.serialize_pem())?;
-    write_private(cert_path, &cert)?;
-    Ok((cert, key))
-}
-
-fn account_key(directory: &Path) -> Result<Vec<u8>, PkiError> {
-    let path = directory.join("service-accounts.key");
-    let key = match read(&path)? {
-        Some(pem) => {
-            KeyPair::from_pem(&pem).map_err(|_| PkiError::Unusable { path, directory: directory.into() })?
-        }
-        None => {
-            let key = KeyPair::generate()?;
-            write_private(&path, &key.serialize_pem())?;
-            key
-        }
-    };
-    Ok(key.serialize_der())
-}
-
-pub(crate) fn read(path: &Path) -> Result<Option<String>, PkiError> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(PkiError::File { path: path.into(), source }),
-    }
-}
-
-pub(crate) fn named(names: &[(DnType, &str)], days: i64) -> CertificateParams {
+/// A certificate for these names, good from now for so many seconds.
+pub(crate) fn named(names: &[(DnType, &str)], now: i64, seconds: i64) -> CertificateParams {
     let mut params = CertificateParams::default();
     let mut name = DistinguishedName::new();
     for (kind, text) in names {
         name.push(kind.clone(), *text);
     }
     params.distinguished_name = name;
+    let at = |seconds: i64| {
+        let since = std::time::Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+        std::time::SystemTime::UNIX_EPOCH + since
+    };
     // An hour back: clocks differ.
-    let now = std::time::SystemTime::now();
-    let hour = std::time::Duration::from_secs(3600);
-    let span = std::time::Duration::from_secs(u64::try_from(days).unwrap_or(1) * 86_400);
-    params.not_before = (now - hour).into();
-    params.not_after = (now + span).into();
+    params.not_before = at(now - 3_600).into();
+    params.not_after = at(now.saturating_add(seconds)).into();
     params
 }
+
+#[cfg(test)]
+mod tests;

@@ -53,7 +53,8 @@ pub(crate) async fn answer(mut call: Call, target: Target) -> Result<Answer, Sta
             }
             let plane = registry.store.plane(&target.name);
             let plane = plane.ok_or_else(|| polder_registry::status::plane_not_found(&target.name))?;
-            let text = call.state.pki.plane_kubeconfig(&plane, &registry.options.base_url);
+            let now = (registry.options.clock)();
+            let text = call.state.pki.plane_kubeconfig(&plane, &registry.options.base_url, now);
             let text = text.map_err(|error| Status::internal(error.to_string()))?;
             let answer = json!({
                 "kind": "Kubeconfig", "apiVersion": "polder.dev/v1alpha1",

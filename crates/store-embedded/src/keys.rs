@@ -79,6 +79,19 @@ pub(crate) fn read_after(
     Ok(keys)
 }
 
+/// Whose key comes next.
+pub(crate) fn next(connection: &Connection, after: Option<SpaceId>) -> Result<Option<SpaceId>, EngineError> {
+    let after = after.map_or(FREE, |space| space.0.to_be_bytes());
+    let mut statement = connection
+        .prepare_cached("SELECT space FROM space_keys WHERE space > ?1 ORDER BY space LIMIT 1")
+        .map_err(engine_error)?;
+    let mut rows = statement.query([&after[..]]).map_err(engine_error)?;
+    let Some(found) = rows.next().map_err(engine_error)? else { return Ok(None) };
+    let space = <[u8; 8]>::try_from(blob(found, 0)?)
+        .map_err(|_| EngineError::Damaged("a key belongs to no space".to_owned()))?;
+    Ok(Some(SpaceId(u64::from_be_bytes(space))))
+}
+
 fn slot(connection: &Connection, space: &[u8; 8]) -> rusqlite::Result<Option<i64>> {
     connection
         .prepare_cached("SELECT slot FROM space_keys WHERE space = ?1 LIMIT 1")?

@@ -63,6 +63,33 @@ impl<C: Connections> Reader for Reads<C> {
         versions(connection, opener, (space, resource), after, (limit, bytes_max))
     }
 
+    fn next_place(
+        &self,
+        space: SpaceId,
+        resource: ResourceId,
+        after: Option<(&ObjectName, Revision)>,
+    ) -> Result<Option<(ObjectName, Revision)>, EngineError> {
+        let borrowed = self.0.take()?;
+        let (low, high, before) = range_after(space, resource, after)?;
+        let mut statement = borrowed
+            .connection
+            .prepare_cached(
+                "SELECT key, revision FROM versions WHERE key >= ?1 AND key < ?2 AND (key > ?1 OR revision < ?3)
+                 ORDER BY key, revision DESC LIMIT 1",
+            )
+            .map_err(engine_error)?;
+        let mut rows = statement.query((&low, &high, before)).map_err(engine_error)?;
+        match rows.next().map_err(engine_error)? {
+            Some(row) => Ok(Some((name(blob(row, 0)?)?, revision(row, 1)?))),
+            None => Ok(None),
+        }
+    }
+
+    fn next_key(&self, after: Option<SpaceId>) -> Result<Option<SpaceId>, EngineError> {
+        let borrowed = self.0.take()?;
+        keys::next(&borrowed.connection, after)
+    }
+
     fn key(&self, space: SpaceId) -> Result<Option<Arc<[u8]>>, EngineError> {
         let borrowed = self.0.take()?;
         keys::read(&borrowed.connection, space)
@@ -175,6 +202,21 @@ fn scan_range(
     }
 }
 
+/// From which key, up to which, and of the first one before which revision.
+fn range_after(
+    space: SpaceId,
+    resource: ResourceId,
+    after: Option<(&ObjectName, Revision)>,
+) -> Result<(Vec<u8>, Vec<u8>, i64), EngineError> {
+    let KeyRange { mut low, high } = KeyRange::resource(space, resource, None, None);
+    let mut before = i64::MAX;
+    if let Some((name, revision)) = after {
+        key::encode(space, resource, name, &mut low)?;
+        before = revision_column(revision);
+    }
+    Ok((low, high, before))
+}
+
 fn versions(
     connection: &Connection,
     opener: &mut Opener,
@@ -182,12 +224,7 @@ fn versions(
     after: Option<(&ObjectName, Revision)>,
     (limit, bytes_max): (usize, usize),
 ) -> Result<Vec<FilledVersion>, EngineError> {
-    let KeyRange { mut low, high } = KeyRange::resource(space, resource, None, None);
-    let mut before = i64::MAX;
-    if let Some((name, revision)) = after {
-        key::encode(space, resource, name, &mut low)?;
-        before = revision_column(revision);
-    }
+    let (low, high, before) = range_after(space, resource, after)?;
     let mut statement = connection
         .prepare_cached(
             "SELECT key, revision, value FROM versions WHERE key >= ?1 AND key < ?2 AND (key > ?1 OR revision < ?3)

@@ -134,11 +134,27 @@ pub trait Reader: Send + Sync {
         bytes_max: usize,
     ) -> Result<Vec<FilledVersion>, EngineError>;
 
+    /// Where the first of those versions is, without looking at what it says: for whoever goes around one that is damaged.
+    fn next_place(
+        &self,
+        space: SpaceId,
+        resource: ResourceId,
+        after: Option<(&ObjectName, Revision)>,
+    ) -> Result<Option<(ObjectName, Revision)>, EngineError> {
+        let found = self.versions(space, resource, after, 1, 1)?;
+        Ok(found.into_iter().next().map(|filled| (filled.name, filled.version.revision)))
+    }
+
     /// The key that is kept with a space.
     fn key(&self, space: SpaceId) -> Result<Option<Arc<[u8]>>, EngineError>;
 
     /// Such keys, in the order of their spaces, after one of them.
     fn keys(&self, after: Option<SpaceId>, limit: usize) -> Result<Vec<SpaceKey>, EngineError>;
+
+    /// Whose key the first of those is, without looking at it.
+    fn next_key(&self, after: Option<SpaceId>) -> Result<Option<SpaceId>, EngineError> {
+        Ok(self.keys(after, 1)?.first().map(|key| key.space))
+    }
 
     /// Log entries after a revision, in order. Several entries may share a revision; the last revision of the
     /// answer is always complete.

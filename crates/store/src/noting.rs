@@ -74,6 +74,19 @@ impl Reader for Noting {
         Ok(found)
     }
 
+    fn next_place(
+        &self,
+        space: SpaceId,
+        resource: ResourceId,
+        after: Option<(&ObjectName, Revision)>,
+    ) -> Result<Option<(ObjectName, Revision)>, EngineError> {
+        self.note(self.reader.next_place(space, resource, after))
+    }
+
+    fn next_key(&self, after: Option<SpaceId>) -> Result<Option<SpaceId>, EngineError> {
+        self.note(self.reader.next_key(after))
+    }
+
     fn key(&self, space: SpaceId) -> Result<Option<Arc<[u8]>>, EngineError> {
         self.note(self.reader.key(space))
     }

@@ -45,9 +45,9 @@ impl Client {
         let address = host.to_socket_addrs()?.next().context("the server's name has no address")?;
         let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(&decode(
-            "/clusters/0/cluster/certificate-authority-data",
-        )?)?)?;
+        for ca in CertificateDer::pem_slice_iter(&decode("/clusters/0/cluster/certificate-authority-data")?) {
+            roots.add(ca?)?;
+        }
         let roots = Arc::new(roots);
         let certificate = CertificateDer::from_pem_slice(&decode("/users/0/user/client-certificate-data")?)?;
         let key = PrivateKeyDer::from_pem_slice(&decode("/users/0/user/client-key-data")?)?;

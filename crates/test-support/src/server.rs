@@ -72,12 +72,12 @@ impl TestServer {
                 let server = Server::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
                 let url = format!("https://{}", server.address());
                 let hosts = ["127.0.0.1", "localhost", "*.localhost"].map(String::from);
-                let pki = Pki::open(&pki_directory, &hosts)?;
-                let kubeconfig = pki.admin_kubeconfig(&url)?;
+                let pki = Arc::new(Pki::open(&pki_directory, &hosts, now())?);
+                let kubeconfig = pki.admin_kubeconfig(&url, now())?;
                 let site = bootstrap::Site {
                     ca: pki.ca().into(),
                     address: Some(server.address()),
-                    front_proxy_ca: pki.front_proxy().ca().into(),
+                    front_proxy_ca: pki.front_proxy_ca().into(),
                 };
                 let store = memory_store(&site)?;
                 let accounts = Some(pki.account_tokens());
@@ -104,9 +104,9 @@ impl TestServer {
                 registry.tasks.spawn(registry.clone().run_chores());
                 let client = Arc::new(LocalClient::new(registry.clone()));
                 let controllers = polder_controllers::Options {
-                    root_ca: site.ca,
+                    root_ca: site.ca.as_str().into(),
                     authority: Some(pki.plane_authority()),
-                    front_proxy_ca: site.front_proxy_ca,
+                    front_proxy_ca: site.front_proxy_ca.as_str().into(),
                     extensions: aggregator
                         .clone()
                         .map(|aggregator| -> Arc<dyn ExtensionProbe> { aggregator }),

@@ -2,14 +2,22 @@
 
 use std::sync::LazyLock;
 
-use polder_auth::authn::{AccountTokens, Bound, Claims};
+use polder_auth::authn::{AccountSecret, AccountTokens, Bound, Claims};
 use polder_model::PlaneId;
 
 use crate::random::Random;
 
 pub const WORDS: &[&str] = &[".", "eyJhbGciOiJFUzI1NiIsImtpZCI6", "eyJhbGciOiJub25lIn0", "==", "polder.dev"];
 
-static TOKENS: LazyLock<AccountTokens> = LazyLock::new(|| AccountTokens::new(b"a secret of the test"));
+static TOKENS: LazyLock<AccountTokens> = LazyLock::new(|| {
+    let secret = |generation| AccountSecret {
+        generation,
+        secret: b"a secret of the test".to_vec(),
+        used_from: 0,
+        tokens_until: i64::MAX,
+    };
+    AccountTokens::new(&[secret(1), secret(2)])
+});
 
 fn claims(plane: u64) -> Claims {
     let bound = |name: &str| Bound { name: name.into(), uid: "uid".into() };
@@ -20,6 +28,8 @@ fn claims(plane: u64) -> Claims {
         namespace: "default".into(),
         account: bound("robot"),
         bound: None,
+        node: None,
+        warn_after: None,
         id: "j".into(),
         issued: 0,
         expires: 1_000,

@@ -6,11 +6,15 @@
 //!
 //! Each plane signs with a key of its own, which is derived from a secret of the server and the plane's number: it costs
 //! nothing until it is used, and whoever verifies tokens by a plane's public key believes no other plane's.
+//!
+//! The secret is there in generations (ADR 0019): one is used, a newer one may be told already, and older ones are believed until the last
+//! token they signed has ended.
 
 use std::fmt;
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use aws_lc_rs::hkdf;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
@@ -42,10 +46,35 @@ const PKCS8_HEAD: [u8; 35] = [
 
 /// What signs tokens of service accounts, and reads them.
 pub struct AccountTokens {
+    /// The newest first.
+    secrets: ArcSwap<Vec<Generation>>,
+    keys: Mutex<Recent<(PlaneId, u32), Arc<PlaneKey>>>,
+    /// By digest, what tokens claim that were verified lately, and by which generation. Whether they are good at the time is
+    /// another matter.
+    verified: Mutex<Recent<[u8; 32], (u32, Claims)>>,
+    notary: Option<Box<dyn TokenNotary>>,
+}
+
+/// Notes how long a generation must be believed, before a token is given out that ends later than was noted.
+pub trait TokenNotary: Send + Sync {
+    fn note(&self, generation: u32, ends: i64) -> Result<(), AccountKeyError>;
+}
+
+/// A secret from which the keys of planes are derived.
+#[derive(Clone)]
+pub struct AccountSecret {
+    pub generation: u32,
+    pub secret: Vec<u8>,
+    /// Seconds since 1970: when it is used for new tokens, and when all its tokens have ended, as far as is noted.
+    pub used_from: i64,
+    pub tokens_until: i64,
+}
+
+struct Generation {
+    number: u32,
     secret: hkdf::Prk,
-    keys: Mutex<Recent<PlaneId, Arc<PlaneKey>>>,
-    /// By digest, what tokens claim that were verified lately. Whether they are good at the time is another matter.
-    verified: Mutex<Recent<[u8; 32], Claims>>,
+    used_from: i64,
+    tokens_until: i64,
 }
 
 /// The key of a plane.
@@ -70,6 +99,10 @@ pub struct Claims {
     pub account: Bound,
     /// The token goes when this object does: a pod, a secret or a node, by its kind in small letters.
     pub bound: Option<(SmolStr, Bound)>,
+    /// Of a token for a pod: the node it ran on. The token is not bound to it.
+    pub node: Option<Bound>,
+    /// Whoever shows it later than this should have asked for another one by then. Seconds since 1970.
+    pub warn_after: Option<i64>,
     /// Its own name.
     pub id: SmolStr,
     /// Seconds since 1970.
@@ -91,49 +124,73 @@ impl fmt::Debug for AccountTokens {
 }
 
 impl AccountTokens {
-    /// From a secret that is kept as long as the server's data.
-    pub fn new(secret: &[u8]) -> AccountTokens {
-        let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"polder service account tokens");
+    /// From secrets that are kept as long as tokens are good that were signed by them.
+    pub fn new(secrets: &[AccountSecret]) -> AccountTokens {
         AccountTokens {
-            secret: salt.extract(secret),
+            secrets: ArcSwap::from_pointee(generations(secrets)),
             keys: Mutex::new(Recent::new(KEYS_LEN_MAX)),
             verified: Mutex::new(Recent::new(VERIFIED_LEN_MAX)),
+            notary: None,
         }
     }
 
-    fn key(&self, plane: PlaneId) -> Result<Arc<PlaneKey>, AccountKeyError> {
-        if let Some(known) = self.keys.lock().get(&plane) {
+    /// The same with somebody who notes tokens that end late.
+    #[must_use]
+    pub fn with_notary(self, notary: impl TokenNotary + 'static) -> AccountTokens {
+        AccountTokens { notary: Some(Box::new(notary)), ..self }
+    }
+
+    /// From now on these, and no others, sign and are believed.
+    pub fn replace(&self, secrets: &[AccountSecret]) {
+        self.secrets.store(Arc::new(generations(secrets)));
+    }
+
+    fn key(&self, plane: PlaneId, generation: &Generation) -> Result<Arc<PlaneKey>, AccountKeyError> {
+        let place = (plane, generation.number);
+        if let Some(known) = self.keys.lock().get(&place) {
             return Ok(known);
         }
         // Nearly every number is a key; the next one is tried where one is not.
         let key = (0..4).find_map(|attempt: u8| {
             let (number, mut scalar) = (plane.0.to_be_bytes(), [0; 32]);
             let info = [&number[..], &[attempt]];
-            self.secret.expand(&info, Scalar).ok()?.fill(&mut scalar).ok()?;
+            generation.secret.expand(&info, Scalar).ok()?.fill(&mut scalar).ok()?;
             let pkcs8 = [&PKCS8_HEAD[..], &scalar].concat();
             EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &pkcs8).ok()
         });
         let key = key.ok_or(AccountKeyError)?;
         let id = URL_SAFE_NO_PAD.encode(Sha256::digest(key.public_key()));
         let key = Arc::new(PlaneKey { key, id });
-        drop(self.keys.lock().insert(plane, key.clone(), 1));
+        drop(self.keys.lock().insert(place, key.clone(), 1));
         Ok(key)
     }
 
-    /// What verifies tokens of a plane, as a set of JSON web keys.
+    /// What verifies tokens of a plane, as a set of JSON web keys: also those that are not used yet.
     pub fn public_keys(&self, plane: PlaneId) -> Result<Value, AccountKeyError> {
-        let key = self.key(plane)?;
-        // A point that is not compressed: a byte that says so, and two numbers.
-        let (x, y) = key.key.public_key().as_ref().get(1..).ok_or(AccountKeyError)?.split_at(32);
         let text = |number: &[u8]| URL_SAFE_NO_PAD.encode(number);
-        Ok(json!({"keys": [{
-            "use": "sig", "kty": "EC", "kid": (key.id.as_str()), "crv": "P-256", "alg": "ES256",
-            "x": (text(x)), "y": (text(y)),
-        }]}))
+        let mut keys = Vec::new();
+        for generation in self.secrets.load().iter() {
+            let key = self.key(plane, generation)?;
+            // A point that is not compressed: a byte that says so, and two numbers.
+            let (x, y) = key.key.public_key().as_ref().get(1..).ok_or(AccountKeyError)?.split_at(32);
+            keys.push(json!({
+                "use": "sig", "kty": "EC", "kid": (key.id.as_str()), "crv": "P-256", "alg": "ES256",
+                "x": (text(x)), "y": (text(y)),
+            }));
+        }
+        Ok(json!({"keys": keys}))
     }
 
     pub fn sign(&self, claims: &Claims) -> Result<String, AccountKeyError> {
-        let key = self.key(claims.plane)?;
+        let secrets = self.secrets.load();
+        let used = secrets.iter().find(|own| own.used_from <= claims.issued).or(secrets.last());
+        let used = used.ok_or(AccountKeyError)?;
+        if claims.expires > used.tokens_until
+            && let Some(notary) = &self.notary
+        {
+            notary.note(used.number, claims.expires)?;
+        }
+        let key = self.key(claims.plane, used)?;
         let header = json!({"alg": "ES256", "kid": (key.id.as_str())});
         let signed = format!("{}.{}", encode(&header), encode(&claims.to_value()));
         let signature = key.key.sign(&SystemRandom::new(), signed.as_bytes()).map_err(|_| AccountKeyError)?;
@@ -146,29 +203,47 @@ impl AccountTokens {
             return None;
         }
         let digest: [u8; 32] = Sha256::digest(token).into();
-        let known = self.verified.lock().get(&digest);
+        let secrets = self.secrets.load();
+        let is_believed = |number: u32| secrets.iter().any(|own| own.number == number);
+        let known = self.verified.lock().get(&digest).filter(|(number, _)| is_believed(*number));
         let claims = match known {
-            Some(claims) => claims,
+            Some((_, claims)) => claims,
             None => {
                 let (signed, signature) = token.rsplit_once('.')?;
                 let (header, payload) = signed.split_once('.')?;
                 let (header, payload) = (decode(header)?, decode(payload)?);
                 // What is read before it is verified only chooses the key that verifies it.
                 let plane = PlaneId(payload.str_at(&["polder.dev", "plane"])?.parse().ok()?);
-                let key = self.key(plane).ok()?;
-                if header.str_at(&["alg"]) != Some("ES256") || header.str_at(&["kid"]) != Some(&key.id) {
-                    return None;
-                }
+                let id = header.str_at(&["kid"]).filter(|_| header.str_at(&["alg"]) == Some("ES256"))?;
+                let (number, key) = secrets.iter().find_map(|own| {
+                    let key = self.key(plane, own).ok().filter(|key| key.id == id)?;
+                    Some((own.number, key))
+                })?;
                 let Some(claims) = verified(&key, signed, signature, &payload) else {
                     return Some(Err(Unauthenticated));
                 };
-                drop(self.verified.lock().insert(digest, claims.clone(), 1));
+                drop(self.verified.lock().insert(digest, (number, claims.clone()), 1));
                 claims
             }
         };
         let good = claims.issued - LEEWAY_SECONDS <= now && now < claims.expires + LEEWAY_SECONDS;
         Some(good.then_some(claims).ok_or(Unauthenticated))
     }
+}
+
+fn generations(secrets: &[AccountSecret]) -> Vec<Generation> {
+    let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"polder service account tokens");
+    let mut all: Vec<Generation> = secrets
+        .iter()
+        .map(|own| Generation {
+            number: own.generation,
+            secret: salt.extract(&own.secret),
+            used_from: own.used_from,
+            tokens_until: own.tokens_until,
+        })
+        .collect();
+    all.sort_by_key(|own| std::cmp::Reverse(own.number));
+    all
 }
 
 fn verified(key: &PlaneKey, signed: &str, signature: &str, payload: &Value) -> Option<Claims> {
@@ -203,6 +278,12 @@ impl Claims {
         if let Some((kind, bound)) = &self.bound {
             own.set_at(&[kind], object(bound));
         }
+        if let Some(node) = &self.node {
+            own.set_at(&["node"], object(node));
+        }
+        if let Some(warn_after) = self.warn_after {
+            own.set_at(&["warnafter"], warn_after);
+        }
         let audiences: Vec<Value> = self.audiences.iter().map(Value::from).collect();
         json!({
             "aud": audiences, "exp": (self.expires), "iat": (self.issued), "nbf": (self.issued),
@@ -225,7 +306,9 @@ impl Claims {
             audiences: value.array_at(&["aud"]).iter().filter_map(Value::as_str).map(SmolStr::new).collect(),
             namespace: text(&["kubernetes.io", "namespace"])?,
             account: object("serviceaccount")?,
+            node: bound.as_ref().filter(|(kind, _)| kind == "pod").and_then(|_| object("node")),
             bound,
+            warn_after: value.i64_at(&["kubernetes.io", "warnafter"]),
             id: text(&["jti"])?,
             issued: value.i64_at(&["iat"])?,
             expires: value.i64_at(&["exp"])?,
@@ -247,9 +330,15 @@ impl Claims {
         user.home = Some(self.plane);
         let key = |name: &str| format_smolstr!("authentication.kubernetes.io/{name}");
         user.extra.push((SmolStr::new_static(CREDENTIAL_ID), vec![format_smolstr!("JTI={}", self.id)]));
-        if let Some((kind, bound)) = &self.bound {
+        let bound = self.bound.iter().map(|(kind, bound)| (kind.as_str(), bound));
+        let node = self.node.iter().map(|node| ("node", node));
+        // Upstream says nothing of a secret.
+        for (kind, bound) in bound.chain(node).filter(|(kind, _)| *kind != "secret") {
             user.extra.push((key(&format!("{kind}-name")), vec![bound.name.clone()]));
-            user.extra.push((key(&format!("{kind}-uid")), vec![bound.uid.clone()]));
+            // A node that was not there when the token was made has none.
+            if !bound.uid.is_empty() {
+                user.extra.push((key(&format!("{kind}-uid")), vec![bound.uid.clone()]));
+            }
         }
         user
     }
@@ -268,6 +357,8 @@ mod tests {
             namespace: "default".into(),
             account: bound("robot"),
             bound: Some(("pod".into(), bound("web"))),
+            node: Some(bound("machine")),
+            warn_after: Some(1_700),
             id: "j".into(),
             issued: 1_000,
             expires: 2_000,
@@ -275,9 +366,64 @@ mod tests {
     }
 
     fn tokens() -> AccountTokens {
-        let mut secret = [0; 32];
+        AccountTokens::new(&[secret(1, 0)])
+    }
+
+    fn secret(generation: u32, used_from: i64) -> AccountSecret {
+        let mut secret = vec![0; 32];
         aws_lc_rs::rand::fill(&mut secret).unwrap();
-        AccountTokens::new(&secret)
+        AccountSecret { generation, secret, used_from, tokens_until: 10_000 }
+    }
+
+    fn key_id(token: &str) -> String {
+        let header = decode(token.split('.').next().unwrap()).unwrap();
+        header.str_at(&["kid"]).unwrap().into()
+    }
+
+    #[test]
+    fn keys_are_told_then_used_then_believed() {
+        let (one, two) = (secret(1, 0), secret(2, 1_500));
+        let tokens = AccountTokens::new(std::slice::from_ref(&one));
+        let ids = |tokens: &AccountTokens| -> Vec<String> {
+            let keys = tokens.public_keys(PlaneId(17)).unwrap();
+            keys.array_at(&["keys"]).iter().map(|key| key.str_at(&["kid"]).unwrap().into()).collect()
+        };
+        let old = tokens.sign(&claims()).unwrap();
+        assert_eq!(ids(&tokens), [key_id(&old)]);
+        tokens.replace(&[one.clone(), two.clone()]);
+        let told = tokens.sign(&claims()).unwrap();
+        assert_eq!(key_id(&told), key_id(&old), "told, not used");
+        assert_eq!(ids(&tokens).len(), 2);
+        let later = Claims { issued: 1_500, ..claims() };
+        let new = tokens.sign(&later).unwrap();
+        assert_eq!(ids(&tokens), [key_id(&new), key_id(&old)]);
+        assert_eq!(tokens.read(&new, 1_600), Some(Ok(later.clone())));
+        assert_eq!(tokens.read(&old, 1_600), Some(Ok(claims())), "what was signed is still good");
+        tokens.replace(&[two]);
+        assert_eq!(tokens.read(&old, 1_600), None, "not even one that was verified a moment ago");
+        assert_eq!(tokens.read(&new, 1_600), Some(Ok(later)));
+    }
+
+    #[test]
+    fn late_ends_are_noted_before_a_token_is_given_out() {
+        struct Notary(Arc<Mutex<Vec<(u32, i64)>>>, bool);
+        impl TokenNotary for Notary {
+            fn note(&self, generation: u32, ends: i64) -> Result<(), AccountKeyError> {
+                self.0.lock().push((generation, ends));
+                if self.1 { Ok(()) } else { Err(AccountKeyError) }
+            }
+        }
+        let noted = Arc::new(Mutex::new(Vec::new()));
+        let tokens = tokens().with_notary(Notary(noted.clone(), true));
+        tokens.sign(&claims()).unwrap();
+        assert!(noted.lock().is_empty(), "it is known that tokens end by then");
+        tokens.sign(&Claims { expires: 10_001, ..claims() }).unwrap();
+        assert_eq!(*noted.lock(), [(1, 10_001)]);
+        let tokens = self::tokens().with_notary(Notary(noted, false));
+        assert!(
+            tokens.sign(&Claims { expires: 10_001, ..claims() }).is_err(),
+            "what is not noted is not signed"
+        );
     }
 
     #[test]
@@ -289,6 +435,28 @@ mod tests {
         assert_eq!(user.name, "system:serviceaccount:default:robot");
         assert_eq!(user.home, Some(PlaneId(17)));
         assert!(user.in_group("system:serviceaccounts:default") && user.in_group("system:authenticated"));
+        let extras = |claims: &Claims| -> Vec<String> {
+            let all =
+                claims.user().extra.into_iter().map(|(key, values)| format!("{key}={}", values.join(",")));
+            all.map(|text| text.replace("authentication.kubernetes.io/", "")).collect()
+        };
+        let of_pod = [
+            "credential-id=JTI=j",
+            "pod-name=web",
+            "pod-uid=web-uid",
+            "node-name=machine",
+            "node-uid=machine-uid",
+        ];
+        assert_eq!(extras(&claims()), of_pod);
+        let bound = |kind: &str| {
+            let bound = Bound { name: "x".into(), uid: "y".into() };
+            Claims { bound: Some((kind.into(), bound)), node: None, warn_after: None, ..claims() }
+        };
+        assert_eq!(extras(&bound("node")), ["credential-id=JTI=j", "node-name=x", "node-uid=y"]);
+        assert_eq!(extras(&bound("secret")), ["credential-id=JTI=j"]);
+        for claims in [bound("node"), bound("secret"), Claims { bound: None, node: None, ..claims() }] {
+            assert_eq!(tokens.read(&tokens.sign(&claims).unwrap(), 1_500), Some(Ok(claims)));
+        }
     }
 
     #[test]
@@ -330,7 +498,7 @@ mod tests {
         };
         let forged = format!("{header}.{}.{signature}", encode(&claims().to_value()));
         assert_eq!(own.read(&forged, 1_500), None, "signed by another plane's key");
-        let id = &own.key(other.plane).unwrap().id;
+        let id = key_id(&foreign);
         let none = encode(&json!({"alg": "none", "kid": (id.as_str())}));
         assert_eq!(own.read(&format!("{none}.{}.", encode(&other.to_value())), 1_500), None, "not signed");
         for odd in ["", "a", "a.b.c", "..", &"x".repeat(20_000)] {

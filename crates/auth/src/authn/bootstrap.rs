@@ -15,6 +15,8 @@ const GROUP_LEN_MAX: usize = 256;
 
 /// Where the secrets are.
 pub const BOOTSTRAP_NAMESPACE: &str = "kube-system";
+/// What their names begin with.
+pub const BOOTSTRAP_PREFIX: &str = "bootstrap-token-";
 
 /// A bearer token of this form.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +36,7 @@ impl<'a> BootstrapToken<'a> {
     }
 
     pub fn secret_name(&self) -> String {
-        format!("bootstrap-token-{}", self.id)
+        format!("{BOOTSTRAP_PREFIX}{}", self.id)
     }
 
     /// Who it is of, if the secret of its name says so. `Err` is for the log.

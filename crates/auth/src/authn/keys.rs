@@ -2,8 +2,9 @@
 //! that is not among them.
 //!
 //! An issuer that is dead, slow or hostile hurts those who believe it and nobody else: one fetch of an issuer at a time, none
-//! soon after the last one, a bounded number of those who wait. Keys are kept for each plane by itself: what one plane's
-//! issuer says is nothing to another plane.
+//! soon after the last one, a bounded number of those who wait. Planes take turns in fetching, and issuers that did not answer the last time
+//! have places of their own: those who are asked for the first time do not wait for them. Keys are kept for each plane by itself: what
+//! one plane's issuer says is nothing to another plane.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,10 +15,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use polder_model::{PlaneId, Recent, Value};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::jwt::KeySet;
 use super::oidc::Issuer;
+use super::places::Places;
 use super::waiting::Waiting;
 
 /// Keys of issuers that are kept at hand.
@@ -30,8 +33,10 @@ const RETRY_SECONDS: i64 = 10;
 const FETCH_MAX: Duration = Duration::from_secs(10);
 /// Those who wait for the keys of one issuer; the next ones are refused at once.
 const WAITING_MAX: usize = 64;
-/// Attempts under way for all planes together.
-const PLANE_FETCHES_MAX: usize = 256;
+/// Attempts under way for all planes together, those with issuers that did not answer the last time, and for one plane of each.
+const FETCHES_MAX: usize = 192;
+const DOUBTFUL_FETCHES_MAX: usize = 64;
+const PLANE_FETCHES_MAX: usize = 4;
 /// Verifications under way for all planes together: each has a thread.
 const PLANE_VERIFICATIONS_MAX: usize = 16;
 /// What is read of an answer.
@@ -63,7 +68,8 @@ type IssuerKey = (Option<PlaneId>, [u8; 32]);
 /// Keys by issuer.
 pub(super) struct KeySets {
     slots: Mutex<Recent<IssuerKey, Arc<Slot>>>,
-    plane_fetches: Arc<Semaphore>,
+    fetches: Arc<Places>,
+    doubtful_fetches: Arc<Places>,
     verifications: Arc<Semaphore>,
     tasks: TaskTracker,
 }
@@ -82,6 +88,8 @@ struct State {
     /// In seconds since 1970: when the keys were had, and when they were last asked for.
     fetched: i64,
     tried: Option<i64>,
+    /// The last time it did not answer.
+    is_doubtful: bool,
 }
 
 impl State {
@@ -101,7 +109,9 @@ impl Default for KeySets {
     fn default() -> KeySets {
         KeySets {
             slots: Mutex::new(Recent::new(SLOTS_LEN_MAX)),
-            plane_fetches: Arc::new(Semaphore::new(PLANE_FETCHES_MAX)),
+            // One of an issuer at a time: no more wait than a plane has issuers.
+            fetches: Places::new(FETCHES_MAX, PLANE_FETCHES_MAX, WAITING_MAX),
+            doubtful_fetches: Places::new(DOUBTFUL_FETCHES_MAX, PLANE_FETCHES_MAX, WAITING_MAX),
             verifications: Arc::new(Semaphore::new(PLANE_VERIFICATIONS_MAX)),
             tasks: TaskTracker::new(),
         }
@@ -171,20 +181,21 @@ impl KeySets {
             return now.keys;
         }
         let (client, issuer, own) = (client.clone(), issuer.clone(), slot.clone());
-        let places = plane.map(|_| self.plane_fetches.clone());
+        let places = if now.is_doubtful { &self.doubtful_fetches } else { &self.fetches };
+        let places = plane.map(|plane| (places.clone(), plane));
         // To the end, also when whoever asked hangs up: others wait for the same.
         let fetching = self.tasks.spawn(async move {
-            let fetch = async {
-                let _place = match &places {
-                    Some(places) => places.acquire().await.ok(),
-                    None => None,
-                };
-                fetch(&*client, plane, &issuer).await
+            let (is_asked, outcome) = match places {
+                None => (true, timeout(FETCH_MAX, fetch(&*client, plane, &issuer)).await),
+                Some((places, own)) => match timeout(FETCH_MAX, places.enter(own)).await {
+                    Ok(Some(_place)) => (true, timeout(FETCH_MAX, fetch(&*client, plane, &issuer)).await),
+                    _ => (false, Ok(Err("too many issuers are asked at this time".into()))),
+                },
             };
-            let outcome = tokio::time::timeout(FETCH_MAX, fetch).await;
             let outcome = outcome.unwrap_or_else(|_| Err("no answer in time".into()));
             let mut state = own.state.lock();
             state.tried = Some(clock());
+            state.is_doubtful = is_asked && outcome.is_err();
             match outcome {
                 Ok(keys) => {
                     state.keys = Some(Arc::new(keys));
@@ -313,6 +324,49 @@ mod tests {
         *other.answers.lock() = Some(key.set("one"));
         let other: Arc<dyn IssuerClient> = other;
         assert!(sets.of(&other, None, &issuer, "one", clock).await.is_none(), "it says it is somebody else");
+    }
+
+    /// Answers for one issuer, and never for others.
+    struct Dead;
+
+    impl IssuerClient for Dead {
+        fn get<'a>(&'a self, get: IssuerGet<'a>) -> IssuerAnswer<'a> {
+            Box::pin(async move {
+                if get.plane != Some(PlaneId(9_999)) {
+                    return std::future::pending().await;
+                }
+                match get.url.ends_with("openid-configuration") {
+                    true => Ok(json!({"issuer": "https://i", "jwks_uri": "https://i/keys"}).to_vec()),
+                    false => Ok(curve("P-256").set("one").to_vec()),
+                }
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn issuers_that_are_dead_do_not_keep_others_waiting() {
+        static LATER: AtomicI64 = AtomicI64::new(1_000);
+        let clock = || LATER.load(Ordering::Relaxed);
+        let sets = Arc::new(KeySets::default());
+        let client: Arc<dyn IssuerClient> = Arc::new(Dead);
+        // As many planes with dead issuers as there are places.
+        let ask = |plane: u64| {
+            let (sets, client, issuer) = (sets.clone(), client.clone(), issuer());
+            async move { sets.of(&client, Some(PlaneId(plane)), &issuer, "one", clock).await.is_some() }
+        };
+        for round in 0..2 {
+            for plane in 0..FETCHES_MAX as u64 {
+                sets.tasks.spawn(ask(plane + 2));
+            }
+            if round == 0 {
+                tokio::time::sleep(3 * FETCH_MAX).await;
+                LATER.fetch_add(RETRY_SECONDS, Ordering::Relaxed);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let started = tokio::time::Instant::now();
+        assert!(ask(9_999).await);
+        assert_eq!(started.elapsed(), Duration::ZERO, "it waited for the dead");
     }
 
     async fn futures_of<F: Future<Output = bool>>(count: usize, make: impl Fn() -> F) -> usize {

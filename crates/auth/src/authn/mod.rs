@@ -14,6 +14,7 @@ mod headers;
 mod jwt;
 mod keys;
 mod oidc;
+mod places;
 mod token;
 mod waiting;
 mod webhook;
@@ -31,8 +32,8 @@ use jwt::Unverified;
 use keys::KeySets;
 use oidc::Verified;
 
-pub use account::{AccountKeyError, AccountTokens, Bound, Claims};
-pub use bootstrap::{BOOTSTRAP_NAMESPACE, BootstrapToken};
+pub use account::{AccountKeyError, AccountSecret, AccountTokens, Bound, Claims, TokenNotary};
+pub use bootstrap::{BOOTSTRAP_NAMESPACE, BOOTSTRAP_PREFIX, BootstrapToken};
 pub use certificate::{ClientCertificate, PLANE_URI_SCHEME};
 pub use configuration::{Anonymous, Configuration, PLANE_ISSUERS_LEN_MAX, plane_issuers};
 pub use headers::ProxyHeaders;
@@ -74,7 +75,7 @@ pub struct Sources {
 /// All ways to authenticate whoever shows no certificate.
 pub struct Authenticators {
     /// Tokens of service accounts, whose users depend on what is in a plane: whoever knows planes reads them.
-    pub accounts: Option<AccountTokens>,
+    pub accounts: Option<Arc<AccountTokens>>,
     sources: ArcSwap<Sources>,
     client: OnceLock<Arc<dyn IssuerClient>>,
     keys: KeySets,
@@ -107,7 +108,7 @@ impl Default for Authenticators {
 }
 
 impl Authenticators {
-    pub fn new(accounts: Option<AccountTokens>, sources: Sources) -> Authenticators {
+    pub fn new(accounts: Option<Arc<AccountTokens>>, sources: Sources) -> Authenticators {
         Authenticators {
             accounts,
             sources: ArcSwap::from_pointee(sources),
@@ -200,14 +201,15 @@ impl Authenticators {
         Some((user, issuer.clone()))
     }
 
-    /// Who the provider's webhook says a token is of.
+    /// Who the provider's webhook says a token is of that was shown in a request to a plane.
     pub async fn reviewed(
         &self,
         sources: &Sources,
+        plane: Option<PlaneId>,
         token: &str,
         audience: &str,
         clock: fn() -> i64,
     ) -> Option<UserInfo> {
-        sources.webhook.as_ref()?.user(token, audience, clock).await
+        sources.webhook.as_ref()?.user(plane, token, audience, clock).await
     }
 }

@@ -21,6 +21,7 @@ use polder_model::selector::LabelSelector;
 use polder_model::{PlaneId, SmolStr, Status, Value, json};
 
 use self::plan::Finding;
+use crate::Told;
 use crate::meta;
 
 /// The map extension servers look at, and the key that stands for it: no `APIService` has a name with a slash.
@@ -32,14 +33,14 @@ const EVERY: Duration = Duration::from_secs(30);
 const PLANE_LEN_MAX: usize = 256;
 
 pub(crate) struct Availability {
-    front_proxy_ca: SmolStr,
+    front_proxy_ca: Told,
     probe: Option<Arc<dyn ExtensionProbe>>,
     /// Of planes with extension services: the service of each, as `namespace/name`.
     services: Mutex<HashMap<PlaneId, HashMap<SmolStr, SmolStr>>>,
 }
 
 impl Availability {
-    pub(crate) fn new(front_proxy_ca: SmolStr, probe: Option<Arc<dyn ExtensionProbe>>) -> Availability {
+    pub(crate) fn new(front_proxy_ca: Told, probe: Option<Arc<dyn ExtensionProbe>>) -> Availability {
         Availability { front_proxy_ca, probe, services: Mutex::default() }
     }
 
@@ -136,7 +137,7 @@ impl Availability {
     /// Tells extension servers of this plane whom to believe.
     async fn authentication(&self, plane: &InPlane) -> Result<Next, Status> {
         let (namespace, name) = meta::split(AUTHENTICATION);
-        let data = authentication_data(&self.front_proxy_ca, &front_proxy_name(plane.plane));
+        let data = authentication_data(&self.front_proxy_ca.get(), &front_proxy_name(plane.plane));
         match plane.get(&CONFIG_MAPS, namespace, name).await? {
             Some(found) => {
                 // Others may tell extension servers more than we do.
@@ -184,6 +185,10 @@ impl Controller for Availability {
 
     fn interest(&self) -> Interest {
         Interest::of(&[&API_SERVICES, &SERVICES, &ENDPOINT_SLICES, &CONFIG_MAPS])
+    }
+
+    fn tells(&self) -> bool {
+        true
     }
 
     fn observe(&self, change: &Change, wake: Wake<'_>) {

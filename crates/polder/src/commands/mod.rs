@@ -1,5 +1,6 @@
 //! One file a command, one line below.
 
+mod keys;
 mod layer;
 mod output;
 mod plane;
@@ -16,6 +17,8 @@ pub(crate) enum Command {
     /// List and delete layers: what planes held when they were snapshotted.
     #[command(visible_alias = "layers")]
     Layer(layer::Layer),
+    /// List and rotate the keys and certificates of a server.
+    Keys(keys::Keys),
     /// Check and seal the files of a store, and look after its keys.
     Store(store::Store),
 }
@@ -26,6 +29,7 @@ impl Command {
             Command::Serve(command) => command.run(),
             Command::Plane(command) => command.run(),
             Command::Layer(command) => command.run(),
+            Command::Keys(command) => command.run(),
             Command::Store(command) => command.run(),
         }
     }

@@ -11,6 +11,7 @@ use polder_auth::authn::Authenticators;
 use polder_auth::authz::Chain;
 use polder_client::Runner;
 use polder_client_http::{Egress, Network};
+use polder_controllers::Told;
 use polder_model::SmolStr;
 use polder_registry::client::LocalClient;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
@@ -26,6 +27,7 @@ use crate::authentication::{Files, Issuers};
 use crate::config::Configuration;
 use crate::extensions::Extensions;
 use crate::follow::follow;
+use crate::keys::Keeper;
 use crate::log::OneLine;
 use crate::webhooks::Webhooks;
 
@@ -98,20 +100,25 @@ impl Serve {
         if self.data_dir.join("pki").exists() && !self.data_dir.join("store").exists() {
             tracing::warn!("{} has certificates but no store: a new one is made", self.data_dir.display());
         }
-        let pki = Pki::open(&self.data_dir.join("pki"), &hosts(&configuration, &url, &server))?;
-        let pki = pki.with_proxies(configuration.authentication.proxy_authorities()?);
+        let pki = Pki::open(&self.data_dir.join("pki"), &hosts(&configuration, &url, &server), now())?;
+        let pki = Arc::new(pki);
+        pki.set_proxies(configuration.authentication.proxy_authorities()?, now())?;
         let site = bootstrap::Site {
             ca: pki.ca().into(),
             address: Some(advertised(self.listen, &url)),
-            front_proxy_ca: pki.front_proxy().ca().into(),
+            front_proxy_ca: pki.front_proxy_ca().into(),
         };
         let keyring = configuration.encryption.keyring(&self.data_dir)?;
         let store = self.open_store(&configuration, &site, keyring.clone())?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
-        let text = pki.admin_kubeconfig(&url)?;
-        // On a full disk the server still starts.
-        if std::fs::read_to_string(&kubeconfig).ok().as_ref() != Some(&text) {
-            pki::write_private(&kubeconfig, &text)?;
+        let written = pki::write_private(&kubeconfig, &pki.admin_kubeconfig(&url, now())?);
+        match written {
+            // On a full disk the server still starts.
+            Err(error) if kubeconfig.exists() => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "the administrator's kubeconfig stays as it was");
+            }
+            written => written?,
         }
         let files = Files::new(configuration.token_file.clone(), configuration.authentication.clone(), &url);
         let accounts = Some(pki.account_tokens());
@@ -151,13 +158,24 @@ impl Serve {
         }
         let client = Arc::new(LocalClient::new(registry.clone()));
         let controllers = polder_controllers::Options {
-            root_ca: site.ca,
+            root_ca: Told::from(site.ca.as_str()),
             authority: Some(pki.plane_authority()),
-            front_proxy_ca: site.front_proxy_ca,
+            front_proxy_ca: Told::from(site.front_proxy_ca.as_str()),
             extensions: Some(aggregator.clone()),
         };
         let runner = Arc::new(Runner::new(client, polder_controllers::all(&controllers)));
-        let running_controllers = runner.run(registry.tasks.clone(), long.clone(), stop.clone());
+        let keeper = Keeper {
+            pki: pki.clone(),
+            settings: configuration.authentication.clone(),
+            root_ca: controllers.root_ca,
+            front_proxy_ca: controllers.front_proxy_ca,
+            runner: runner.clone(),
+            kubeconfig: kubeconfig.clone(),
+            url: url.clone(),
+            clock: now,
+        };
+        registry.tasks.spawn(keeper.keep_up(stop.clone()));
+        let running_controllers = runner.clone().run(registry.tasks.clone(), long.clone(), stop.clone());
         let controllers = registry.tasks.spawn_on(running_controllers, light);
         let domains = configuration.base_domains.iter().map(SmolStr::new);
         let domains = std::iter::once(SmolStr::new_static("localhost")).chain(domains).collect();

@@ -71,6 +71,29 @@ fn polite(rest: impl Fn(&Asked, &mut dyn Write) -> std::io::Result<()> + Send + 
     })
 }
 
+/// The authority by which extension servers know this one is turned over: one that has heard of the old one only still believes
+/// what it is sent, and the map it looks at names both.
+#[test]
+fn extension_servers_believe_across_a_rotation() {
+    let polder = Polder::start_with(&networks());
+    let server = start(&polder, polite(|_, out| answer_json(out, 200, &json!({"kind": "Flunder"}))));
+    let acme = polder.plane("acme");
+    register(&acme, &server);
+    acme.get(FLUNDERS).expect(200);
+    let rotate = crate::process::polder()
+        .args(["keys", "rotate", "front-proxy", "--now", "--data-dir"])
+        .arg(polder.data())
+        .status();
+    assert!(rotate.unwrap().success());
+    let map = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+    eventually("both are told", || {
+        acme.get(FLUNDERS).expect(200);
+        let data = acme.get(map).expect(200).json()["data"]["requestheader-client-ca-file"].clone();
+        data.as_str().unwrap().matches("BEGIN CERTIFICATE").count() == 2
+    });
+    acme.get(FLUNDERS).expect(200);
+}
+
 /// Requests, answers and who is asking pass as they should, and nothing else does.
 #[test]
 fn extension_servers_answer() {

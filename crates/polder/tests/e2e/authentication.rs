@@ -267,6 +267,58 @@ fn token_webhooks() {
     }
 }
 
+/// What a kubeconfig names by path is read again when it changes, and so is the authority of proxies: for new connections, and for
+/// those that are open.
+#[test]
+fn named_files_are_read_again() {
+    let webhook =
+        token_webhook(|token| json!({"authenticated": (token == "staff"), "user": {"username": "staff"}}));
+    let webhook = webhook.unwrap();
+    let (authority, other) = (Authority::new(), Authority::new());
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "w",
+        "clusters": [{"name": "w", "cluster": {
+            "server": format!("https://{}/authenticate", webhook.address), "certificate-authority": "webhook-ca.crt"}}],
+        "users": [{"name": "w", "user": {}}],
+        "contexts": [{"name": "w", "context": {"cluster": "w", "user": "w"}}],
+    });
+    fs::write(file("webhook.kubeconfig"), kubeconfig.to_string()).unwrap();
+    fs::write(file("webhook-ca.crt"), &other.pem).unwrap();
+    fs::write(file("proxy-ca.crt"), &authority.pem).unwrap();
+    let (named, proxies) = (file("webhook-ca.crt"), file("proxy-ca.crt"));
+    let configuration = format!(
+        "authentication:\n  tokenWebhook:\n    kubeconfig: {}\n  requestHeader:\n    clientCAFile: {}\n    usernameHeaders: [X-Remote-User]\n",
+        file("webhook.kubeconfig").display(),
+        proxies.display(),
+    );
+    let polder = Polder::start_in(directory, &configuration);
+    let code = || polder.admin.with_token("staff").unwrap().get("/api").code;
+    assert_eq!(code(), 401, "the webhook is not believed");
+    let bundle = STANDARD.decode(&webhook.ca_bundle).unwrap();
+    fs::write(&named, bundle).unwrap();
+    eventually("the webhook is believed", || code() == 200);
+
+    let front = |authority: &Authority| {
+        let (certificate, key) = authority.signed("front");
+        polder.admin.with_certificate(&certificate, &key).unwrap().with_header("X-Remote-User", "ann")
+    };
+    let (old, new) = (front(&authority), front(&other));
+    let mut open = old.connect().unwrap();
+    let mut ask = || open.send(&old.head("GET", "/api", &[], b""), b"").unwrap().code;
+    assert_eq!(ask(), 200);
+    assert!(new.send("GET", "/api", &[], b"").is_err());
+    fs::write(&proxies, "not a certificate").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    assert_eq!(ask(), 200, "what is wrong is not taken over");
+    fs::write(&proxies, &other.pem).unwrap();
+    eventually("the other proxy is believed", || {
+        new.send("GET", "/api", &[], b"").is_ok_and(|reply| reply.code == 200)
+    });
+    assert_eq!(ask(), 401, "on the open connection too");
+}
+
 /// Files are read again when they change; one that is wrong is not taken over.
 #[test]
 fn files_are_read_again() {

@@ -1,7 +1,7 @@
 //! Tokens of service accounts: made on request, good in one plane, and only while what they name is there.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use polder_test_support::{Client, Value, json};
 
 use crate::process::{MAPS, PLANES, Polder};
@@ -75,6 +75,59 @@ fn tokens_end_with_what_they_name() {
     assert!(refused.contains("may not specify a duration less than 10 minutes"), "{refused}");
     let missing = json!({"spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Secret", "name": "gone"}}});
     acme.post(&format!("{ACCOUNTS}/robot/token"), &missing).expect(404);
+}
+
+/// A token may be bound to a node, or to a pod, and then tells the pod's node too; reviews say so as upstream's do. One that
+/// kubelets ask for is good for a year, and says when it should have been renewed.
+#[test]
+fn tokens_are_bound_to_nodes_and_pods() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    account(&acme);
+    let node = json!({"metadata": {"name": "machine"}});
+    let node = acme.post("/api/v1/nodes", &node).expect(201).json();
+    let pod = json!({"metadata": {"name": "web"}, "spec": {
+        "serviceAccountName": "robot", "nodeName": "machine", "containers": [{"name": "c", "image": "i"}]}});
+    let pod = acme.post("/api/v1/namespaces/default/pods", &pod).expect(201).json();
+    let bound = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "name": name});
+    let extra = |token: &str| {
+        let user = review(&acme, token)["user"].clone();
+        let extra = user["extra"].as_object().unwrap().clone();
+        extra
+            .into_iter()
+            .map(|(key, values)| (key, values[0].as_str().unwrap().to_string()))
+            .collect::<Vec<_>>()
+    };
+    let claims = |token: &str| -> Value {
+        let payload = URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
+        String::from_utf8(payload).unwrap().parse().unwrap()
+    };
+    let key = |name: &str| format!("authentication.kubernetes.io/{name}");
+    let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap().to_string();
+    let of_node = [(key("node-name"), "machine".to_string()), (key("node-uid"), uid(&node))];
+
+    let to_node = token(&acme, json!({"boundObjectRef": bound("Node", "machine")}));
+    assert_eq!(extra(&to_node)[1..], of_node, "after the credential's own");
+    assert!(extra(&to_node)[0].1.starts_with("JTI="));
+    let to_pod = token(&acme, json!({"boundObjectRef": bound("Pod", "web"), "expirationSeconds": 3607}));
+    let of_pod = [(key("pod-name"), "web".to_string()), (key("pod-uid"), uid(&pod))];
+    assert_eq!(extra(&to_pod)[1..], [&of_node[..], &of_pod[..]].concat(), "sorted");
+    let said = claims(&to_pod);
+    let number = |value: &Value| value.as_i64().unwrap();
+    assert_eq!(number(&said["exp"]) - number(&said["iat"]), 365 * 24 * 3600, "{said}");
+    assert_eq!(number(&said["kubernetes.io"]["warnafter"]) - number(&said["iat"]), 3607);
+    assert_eq!(said["kubernetes.io"]["node"]["name"], "machine");
+    let plain = claims(&token(&acme, json!({"expirationSeconds": 3607})));
+    assert_eq!(number(&plain["exp"]) - number(&plain["iat"]), 3607, "bound to no pod");
+
+    let code = |token: &str| acme.with_token(token).unwrap().get(MAPS).code;
+    assert_eq!([code(&to_node), code(&to_pod)], [403, 403]);
+    acme.delete("/api/v1/nodes/machine").expect(200);
+    assert_eq!([code(&to_node), code(&to_pod)], [401, 403], "a pod's token is not bound to its node");
+    acme.post("/api/v1/nodes", &json!({"metadata": {"name": "machine"}})).expect(201);
+    assert_eq!(code(&to_node), 401, "another node of the same name");
+    let wrong = json!({"spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": "machine", "uid": "x"}}});
+    acme.post(&format!("{ACCOUNTS}/robot/token"), &wrong).expect(409);
 }
 
 /// Policies of the plane have a say in tokens: they see the request, and may change and refuse it.

@@ -397,6 +397,7 @@ impl Import {
         self.registry.roles.forget(self.inside.plane.id);
         self.registry.nodes.forget(self.inside.plane.id);
         self.registry.flows.forget(self.inside.plane.id);
+        self.registry.issuers.forget_bootstrap(self.inside.plane.id);
         Ok(())
     }
 

@@ -14,6 +14,7 @@ mod policies;
 mod roles;
 mod round_trips;
 mod strategies;
+mod tokens;
 mod verbs;
 mod webhooks;
 mod world;

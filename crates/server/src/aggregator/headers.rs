@@ -26,7 +26,8 @@ const HOP: [&str; 10] = [
 ];
 /// Of requests: credentials, and words about who is asking.
 const KEPT_HERE: [&str; 4] = ["authorization", "cookie", "host", "expect"];
-const KEPT_HERE_PREFIXES: [&str; 3] = ["x-remote-", "impersonate-", "x-forwarded-"];
+/// A browser's token is among the protocols of a web socket.
+const KEPT_HERE_PREFIXES: [&str; 4] = ["x-remote-", "impersonate-", "x-forwarded-", "sec-websocket-"];
 /// Of answers: what would change how a client or browser deals with this server.
 const NOT_SAID: [&str; 10] = [
     "location",

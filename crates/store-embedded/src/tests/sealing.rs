@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use polder_store::engine::{FilledVersion, SpaceKey, Version};
+use polder_store::sealed::{KeyFile, Keyring, SealedEngine};
 
 use super::*;
 use crate::Needles;
@@ -165,4 +166,88 @@ fn a_store_of_an_earlier_format_gets_its_keys() {
     engine.apply(&Batch { keys: keys(1..2), ..Batch::default() }).unwrap();
     assert_eq!(engine.reader().key(SpaceId(1)).unwrap(), Some(noise(1)));
     assert_eq!(names(&*engine.reader(), &all(1)), ["a@1"]);
+}
+
+/// One record and one key are not what was written: they are named and counted, and everything else is sealed and wrapped anew.
+#[test]
+fn damage_stops_nothing_but_itself() {
+    const OTHERS: std::ops::RangeInclusive<u64> = 10..=14;
+    let directory = tempfile::tempdir().unwrap();
+    let keys = directory.path().join("encryption.key");
+    let secrets = GroupResource::new("", "secrets");
+    let keyring = || Keyring::new(Box::new(KeyFile::made_at(&keys)), vec![secrets.clone()]);
+    let mut engine = open(directory.path());
+    engine.recover().unwrap();
+    let others = OTHERS.map(|space| super::space(SpaceId(space), None, SpaceState::Open));
+    let spaces = std::iter::once(super::space(SPACE, None, SpaceState::Open)).chain(others).collect();
+    let resources = vec![(RESOURCE, secrets.clone())];
+    engine.apply(&Batch { spaces, resources, ..Batch::default() }).unwrap();
+    for number in 1..=400 {
+        put(&mut engine, number, &format!("n/{number:03}"), "plain");
+    }
+    for space in OTHERS {
+        let write = write(SpaceId(space), 400 + space - 9, "n/a", Some("plain"));
+        engine.apply(&batch(vec![write])).unwrap();
+    }
+    let broken = object("n/150");
+    let break_record = |engine: &SqliteEngine| {
+        let mut key = Vec::new();
+        crate::key::encode(SPACE, RESOURCE, &broken, &mut key).unwrap();
+        let writer = engine.writer.lock();
+        let mut value: Vec<u8> = writer
+            .connection
+            .query_row("SELECT value FROM versions WHERE key = ?1", [&key], |row| row.get(0))
+            .unwrap();
+        *value.last_mut().unwrap() ^= 1;
+        let changed =
+            writer.connection.execute("UPDATE versions SET value = ?2 WHERE key = ?1", (&key, &value));
+        assert_eq!(changed.unwrap(), 1);
+    };
+    break_record(&engine);
+
+    let own = keyring();
+    let mut sealed = SealedEngine::new(engine, own.clone());
+    sealed.recover().unwrap();
+    let finish = |sealed: &mut SealedEngine<SqliteEngine>| {
+        for _ in 0..2_000 {
+            if !sealed.is_rewriting() {
+                return;
+            }
+            sealed.chore().unwrap();
+        }
+        panic!("it does not come to an end");
+    };
+    finish(&mut sealed);
+    assert_eq!(own.status().damaged, 1);
+    let engine = sealed.into_inner();
+    let reader = engine.reader();
+    let mut seen = 0;
+    for number in (1..=400).filter(|number| *number != 150) {
+        let found = reader.version(SPACE, RESOURCE, &object(&format!("n/{number:03}")), Revision(400));
+        assert!(found.unwrap().unwrap().record.unwrap().is_sealed(), "{number}");
+        seen += 1;
+    }
+    assert_eq!(seen, 399);
+
+    // A new key: data keys are wrapped anew, but for one that does not open.
+    drop(reader);
+    let changed = engine.writer.lock().connection.execute(
+        "UPDATE space_keys SET row = zeroblob(length(row)) WHERE space = ?1",
+        [&12_u64.to_be_bytes()[..]],
+    );
+    assert_eq!(changed.unwrap(), 1);
+    polder_store::sealed::add_key(&keys).unwrap();
+    let own = keyring();
+    let mut sealed = SealedEngine::new(engine, own.clone());
+    sealed.recover().unwrap();
+    finish(&mut sealed);
+    assert!(own.status().damaged >= 2, "{:?}", own.status());
+    let newest = own.status().store_keys.last().unwrap().number;
+    let engine = sealed.into_inner();
+    let reader = engine.reader();
+    for space in std::iter::once(1).chain(OTHERS).filter(|space| *space != 12) {
+        let wrapped = reader.key(SpaceId(space)).unwrap().unwrap();
+        assert_eq!(polder_store::sealed::wrapped_by(&wrapped), Some(newest), "space {space}");
+    }
+    assert_eq!(own.status().store_keys.len(), 2, "the older key is kept for the one that is damaged");
 }

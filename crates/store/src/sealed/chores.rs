@@ -3,6 +3,9 @@
 //!
 //! Both begin again where a restart finds them undone: store keys before the newest are noted until no data key needs them, and the
 //! resources whose records are all sealed are noted when that is so.
+//!
+//! One record or key that is damaged stops nothing: it is named in the log, counted, and gone around. The rest is done; what it
+//! was in the way of (a note, an old store key) stays until a restart finds it whole or gone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,6 +31,9 @@ const SEALED_NOTE: &str = "sealed";
 #[derive(Default)]
 pub(super) struct Rewrapping {
     after: Option<SpaceId>,
+    /// One at a time: there is a damaged one among the next.
+    is_careful: bool,
+    damaged: u64,
 }
 
 /// How far records from before have been sealed.
@@ -39,6 +45,9 @@ pub(super) struct SealingPass {
     resource: usize,
     after: Option<(ObjectName, Revision)>,
     rewritten: u64,
+    /// So many are looked at one at a time: there is a damaged one among them.
+    careful: usize,
+    damaged: u64,
 }
 
 impl<E: Engine> SealedEngine<E> {
@@ -62,6 +71,8 @@ impl<E: Engine> SealedEngine<E> {
                 resource: 0,
                 after: None,
                 rewritten: 0,
+                careful: 0,
+                damaged: 0,
             });
             self.keyring.set_sealing(true);
         } else if chosen.len() < sealed.len() {
@@ -103,28 +114,60 @@ impl<E: Engine> SealedEngine<E> {
     }
 
     fn rewrap_some(&mut self) -> Result<(), EngineError> {
-        let Some(Rewrapping { after }) = &self.rewrapping else { return Ok(()) };
+        let Some(Rewrapping { after, is_careful, damaged }) = &self.rewrapping else { return Ok(()) };
+        let (after, is_careful, mut damaged) = (*after, *is_careful, *damaged);
         let newest = self.keyring.newest().map(|key| key.number);
-        let found = self.reader.keys(*after, KEYS_LEN)?;
+        let found = match self.reader.keys(after, if is_careful { 1 } else { KEYS_LEN }) {
+            Err(EngineError::Damaged(_)) if !is_careful => {
+                self.rewrapping = Some(Rewrapping { after, is_careful: true, damaged });
+                return Ok(());
+            }
+            Err(EngineError::Damaged(what)) => {
+                let next = match self.reader.next_key(after) {
+                    Err(EngineError::Damaged(_)) => None,
+                    next => next?,
+                };
+                self.keyring.note_damage(&what);
+                let (after, damaged) = (next.or(after), damaged + 1);
+                self.rewrapping = Some(Rewrapping { after, is_careful: false, damaged });
+                // Nothing tells where the next one is.
+                return if next.is_none() { self.end_rewrapping(damaged) } else { Ok(()) };
+            }
+            found => found?,
+        };
         let Some(last) = found.last().map(|key| key.space) else {
-            return self.end_rewrapping();
+            return self.end_rewrapping(damaged);
         };
         let mut keys = Vec::new();
         for SpaceKey { space, wrapped } in found {
             if wrapped::store_key_of(&wrapped) != newest {
-                let secret = self.keyring.unwrap(space, &wrapped)?;
-                keys.push(SpaceKey { space, wrapped: self.keyring.wrap(space, &secret)? });
+                match self.keyring.unwrap(space, &wrapped) {
+                    Ok(secret) => keys.push(SpaceKey { space, wrapped: self.keyring.wrap(space, &secret)? }),
+                    Err(EngineError::Damaged(what)) => {
+                        self.keyring.note_damage(&what);
+                        damaged += 1;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
         }
         if !keys.is_empty() {
             self.inner.apply(&Batch { keys, ..self.rows() })?;
         }
-        self.rewrapping = Some(Rewrapping { after: Some(last) });
+        self.rewrapping = Some(Rewrapping { after: Some(last), is_careful, damaged });
         Ok(())
     }
 
-    /// No data key needs an older store key any more.
-    fn end_rewrapping(&mut self) -> Result<(), EngineError> {
+    /// No data key that can be opened needs an older store key any more.
+    fn end_rewrapping(&mut self, damaged: u64) -> Result<(), EngineError> {
+        if damaged > 0 {
+            self.rewrapping = None;
+            tracing::error!(
+                keys = damaged,
+                "every data key is wrapped anew but for those that are damaged: older keys are kept for them"
+            );
+            return Ok(());
+        }
         let outdated = self.keyring.outdated();
         let notes = outdated.iter().map(|(_, note)| (note.clone(), None)).collect();
         self.inner.apply(&Batch { notes, ..self.rows() })?;
@@ -143,7 +186,12 @@ impl<E: Engine> SealedEngine<E> {
             self.sealing = Some(pass);
             return outcome;
         }
-        if let Err(error) = self.note_sealed() {
+        if pass.damaged > 0 {
+            tracing::error!(
+                damaged = pass.damaged,
+                "records from before are sealed now, but for those that are damaged: see `polder store verify`"
+            );
+        } else if let Err(error) = self.note_sealed() {
             self.sealing = Some(pass);
             return Err(error);
         }
@@ -165,7 +213,12 @@ impl<E: Engine> SealedEngine<E> {
                 continue;
             };
             let after = pass.after.as_ref().map(|(name, revision)| (name, *revision));
-            let found = self.reader.versions(space, resource, after, VERSIONS_LEN, VERSIONS_BYTES)?;
+            let limit = if pass.careful > 0 { 1 } else { VERSIONS_LEN };
+            let found = match self.reader.versions(space, resource, after, limit, VERSIONS_BYTES) {
+                Err(EngineError::Damaged(what)) => return self.go_around(pass, space, resource, &what),
+                found => found?,
+            };
+            pass.careful = pass.careful.saturating_sub(1);
             let Some(last) = found.last() else {
                 (pass.resource, pass.after) = (pass.resource + 1, None);
                 continue;
@@ -177,11 +230,45 @@ impl<E: Engine> SealedEngine<E> {
                 .filter(|filled| filled.version.record.as_ref().is_some_and(is_plain))
                 .collect();
             if !plain.is_empty() {
-                self.rewrite(space, &plain)?;
+                match self.rewrite(space, &plain) {
+                    Err(EngineError::Damaged(what)) => return self.go_around(pass, space, resource, &what),
+                    rewritten => rewritten?,
+                }
                 pass.rewritten += plain.len() as u64;
             }
             pass.after = last;
             return Ok(());
+        }
+        Ok(())
+    }
+
+    /// Something that comes next is damaged: looks for it one by one, and leaves it behind when it is found.
+    fn go_around(
+        &self,
+        pass: &mut SealingPass,
+        space: SpaceId,
+        resource: ResourceId,
+        what: &str,
+    ) -> Result<(), EngineError> {
+        if pass.careful == 0 {
+            pass.careful = VERSIONS_LEN;
+            return Ok(());
+        }
+        pass.damaged += 1;
+        self.keyring.note_damage(what);
+        let after = pass.after.as_ref().map(|(name, revision)| (name, *revision));
+        match self.reader.next_place(space, resource, after) {
+            Ok(Some(place)) => pass.after = Some(place),
+            // Not even where it is can be read: what follows it is not found either.
+            Ok(None) | Err(EngineError::Damaged(_)) => {
+                tracing::error!(
+                    space = space.0,
+                    resource = resource.0,
+                    "what comes after a damaged page is not sealed"
+                );
+                (pass.resource, pass.after) = (pass.resource + 1, None);
+            }
+            Err(error) => return Err(error),
         }
         Ok(())
     }

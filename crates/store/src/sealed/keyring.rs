@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashSet;
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -33,6 +34,8 @@ pub struct Keyring {
     chosen: RwLock<HashSet<ResourceId>>,
     /// A store key that was made outside of commits and has to be noted.
     pending: Mutex<Option<StoreKey>>,
+    /// What was gone around.
+    damaged: AtomicU64,
 }
 
 #[derive(Default)]
@@ -59,6 +62,8 @@ pub struct KeyStatus {
     pub sealing: bool,
     /// Data keys in memory.
     pub data_keys_open: usize,
+    /// Records and keys that were gone around because they are damaged, since the start.
+    pub damaged: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +85,7 @@ impl Keyring {
             dropped: Mutex::default(),
             chosen: RwLock::default(),
             pending: Mutex::default(),
+            damaged: AtomicU64::new(0),
         })
     }
 
@@ -111,6 +117,14 @@ impl Keyring {
         Ok(true)
     }
 
+    /// Something that was to be rewritten is damaged; the log names it, unless there is much of it.
+    pub(super) fn note_damage(&self, what: &str) {
+        const NAMED_MAX: u64 = 100;
+        if self.damaged.fetch_add(1, Ordering::Relaxed) < NAMED_MAX {
+            tracing::error!(what, "is damaged: it is not rewritten, what follows it is");
+        }
+    }
+
     pub fn status(&self) -> KeyStatus {
         let store_keys = self.store_keys.read();
         let noted = store_keys.noted.iter().filter_map(|number| store_keys.opened.get(number));
@@ -120,6 +134,7 @@ impl Keyring {
                 .collect(),
             sealing: store_keys.sealing,
             data_keys_open: self.data_keys.lock().len(),
+            damaged: self.damaged.load(Ordering::Relaxed),
         }
     }
 

@@ -129,6 +129,19 @@ impl Reader for SealedReader {
         self.inner.log(after, limit)
     }
 
+    fn next_place(
+        &self,
+        space: SpaceId,
+        resource: ResourceId,
+        after: Option<(&ObjectName, Revision)>,
+    ) -> Result<Option<(ObjectName, Revision)>, EngineError> {
+        self.inner.next_place(space, resource, after)
+    }
+
+    fn next_key(&self, after: Option<SpaceId>) -> Result<Option<SpaceId>, EngineError> {
+        self.inner.next_key(after)
+    }
+
     fn key(&self, space: SpaceId) -> Result<Option<Arc<[u8]>>, EngineError> {
         self.inner.key(space)
     }

@@ -1,4 +1,4 @@
-//! An engine whose next scans fail, on one that works.
+//! An engine whose next scans fail, and which counts what is read, on one that works.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,11 +12,14 @@ pub(crate) struct ShakyEngine<E> {
     pub(crate) inner: E,
     /// Scans that fail from now on.
     pub(crate) failing: Arc<AtomicUsize>,
+    /// Reads of objects so far.
+    pub(crate) asked: Arc<AtomicUsize>,
 }
 
 struct ShakyReader {
     inner: Arc<dyn Reader>,
     failing: Arc<AtomicUsize>,
+    asked: Arc<AtomicUsize>,
 }
 
 impl<E: Engine> Engine for ShakyEngine<E> {
@@ -49,7 +52,8 @@ impl<E: Engine> Engine for ShakyEngine<E> {
     }
 
     fn reader(&self) -> Arc<dyn Reader> {
-        Arc::new(ShakyReader { inner: self.inner.reader(), failing: self.failing.clone() })
+        let (failing, asked) = (self.failing.clone(), self.asked.clone());
+        Arc::new(ShakyReader { inner: self.inner.reader(), failing, asked })
     }
 }
 
@@ -61,10 +65,12 @@ impl Reader for ShakyReader {
         name: &ObjectName,
         at: Revision,
     ) -> Result<Option<Version>, EngineError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         self.inner.version(space, resource, name, at)
     }
 
     fn scan(&self, scan: &Scan<'_>) -> Result<Vec<(ObjectName, Version)>, EngineError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         let one_less = |left: usize| left.checked_sub(1);
         match self.failing.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less) {
             Ok(_) => Err(EngineError::Failed("the test says so".into())),

@@ -1,0 +1,94 @@
+//! Keeps keys and certificates of a running server good: one timer for all of them. What is due is done, what an operator changes is
+//! taken over, and everybody who should know is told (ADR 0019).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use polder_client::Runner;
+use polder_controllers::Told;
+use polder_server::{Pki, pki};
+use tokio_util::sync::CancellationToken;
+
+use crate::authentication::Authentication;
+
+/// How often the clock and the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Clone)]
+pub(crate) struct Keeper {
+    pub(crate) pki: Arc<Pki>,
+    pub(crate) settings: Authentication,
+    pub(crate) root_ca: Told,
+    pub(crate) front_proxy_ca: Told,
+    pub(crate) runner: Arc<Runner>,
+    /// The administrator's, and the URL in it.
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) url: String,
+    pub(crate) clock: fn() -> i64,
+}
+
+impl Keeper {
+    /// Until told to stop.
+    pub(crate) async fn keep_up(self, stop: CancellationToken) {
+        let keep = async {
+            let mut said = String::new();
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                let own = self.clone();
+                // A file may be on a disk that is away.
+                let Ok(outcome) = tokio::task::spawn_blocking(move || own.look()).await else { continue };
+                let problem = outcome.err().map(|error| format!("{error:#}")).unwrap_or_default();
+                // Once, and not every second.
+                if !problem.is_empty() && problem != said {
+                    tracing::error!("keys and certificates stay as they were: {problem}");
+                }
+                said = problem;
+            }
+        };
+        stop.run_until_cancelled(async { tokio::join!(keep, self.tell()) }).await;
+    }
+
+    fn look(&self) -> anyhow::Result<()> {
+        let now = (self.clock)();
+        let proxies = self.settings.proxy_authorities().and_then(|pem| Ok(self.pki.set_proxies(pem, now)?));
+        // Before anything is told: whoever is told is told of what is believed.
+        let is_news = self.pki.keep_up(now)?;
+        if is_news {
+            tracing::info!("the authorities of this server have changed: planes are told");
+        }
+        self.tell_controllers();
+        if self.pki.is_admin_due(now) {
+            let text = self.pki.admin_kubeconfig(&self.url, now)?;
+            pki::write_private(&self.kubeconfig, &text)?;
+            tracing::info!(path = %self.kubeconfig.display(), "the administrator has a new kubeconfig");
+        }
+        proxies
+    }
+
+    fn tell_controllers(&self) {
+        self.root_ca.set(&self.pki.ca());
+        self.front_proxy_ca.set(&self.pki.front_proxy_ca());
+    }
+
+    /// Tells planes what they do not know. After a stop in the middle of it, all of them again.
+    async fn tell(&self) {
+        if self.pki.has_changed() {
+            self.runner.tell_new();
+        }
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            if !self.pki.is_untold() {
+                continue;
+            }
+            let (digest, pki) = (self.pki.digest(), self.pki.clone());
+            self.tell_controllers();
+            if self.runner.tell().await {
+                let noted = tokio::task::spawn_blocking(move || pki.note_told(digest)).await;
+                if let Ok(Err(error)) = noted {
+                    tracing::warn!("cannot note that planes were told: {:#}", anyhow::Error::new(error));
+                }
+            }
+        }
+    }
+}
