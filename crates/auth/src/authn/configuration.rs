@@ -1,6 +1,6 @@
 //! `AuthenticationConfiguration` of `apiserver.config.k8s.io`: which issuers are believed, and what is made of their tokens.
 //!
-//! Read strictly ([`crate::document`]). What is wrong is told in upstream's words. The same rules hold for the issuers a plane has of its own.
+//! Read strictly (`crate::document`). What is wrong is told in upstream's words. The same rules hold for the issuers a plane has of its own.
 
 use std::collections::HashSet;
 use std::sync::Arc;

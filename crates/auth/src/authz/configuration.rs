@@ -1,6 +1,6 @@
 //! `AuthorizationConfiguration` of `apiserver.config.k8s.io`: who is asked what somebody may do, in which order.
 //!
-//! Read strictly ([`crate::document`]); what is wrong is told in upstream's words. `AlwaysAllow`, `AlwaysDeny` and `ABAC` are not
+//! Read strictly (`crate::document`); what is wrong is told in upstream's words. `AlwaysAllow`, `AlwaysDeny` and `ABAC` are not
 //! there: the first would open every tenant's plane to whoever is known in it.
 
 use std::collections::HashSet;
