@@ -16,6 +16,7 @@ mod downward;
 mod env_rules;
 mod go_json;
 mod job_policy;
+mod job_status;
 mod label_selector;
 mod mount_rules;
 mod operating_system;
