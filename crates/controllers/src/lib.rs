@@ -16,6 +16,7 @@ mod ephemeral_volume;
 mod event_expiry;
 mod flow_schemas;
 mod gc;
+mod kept_objects;
 mod marks;
 mod meta;
 mod node_lifecycle;
@@ -50,6 +51,8 @@ use polder_client::extension::ExtensionProbe;
 use polder_client::{CertificateAuthority, Controller};
 use polder_model::SmolStr;
 
+pub use kept_objects::KeptObject;
+
 /// What controllers need to know of the server they run in.
 #[derive(Clone, Default)]
 pub struct Options {
@@ -61,6 +64,8 @@ pub struct Options {
     pub extensions: Option<Arc<dyn ExtensionProbe>>,
     /// Signs certificates for planes; none are signed when there is nobody.
     pub authority: Option<Arc<dyn CertificateAuthority>>,
+    /// What planes start with and get again when somebody deletes it.
+    pub kept: Vec<KeptObject>,
 }
 
 /// Every controller there is.
@@ -69,6 +74,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::<gc::GarbageCollector>::default(),
         Box::new(root_ca::RootCa::new(options.root_ca.clone())),
         Box::new(service_account::ServiceAccount),
+        Box::new(kept_objects::KeptObjects::new(&options.kept)),
         Box::new(event_expiry::EventExpiry::default()),
         Box::new(endpoints::Endpoints::new()),
         Box::new(endpoints::mirror::Mirror),

@@ -78,6 +78,7 @@ impl TestServer {
                 registry.tasks.spawn(registry.clone().run_chores());
                 let client = Arc::new(LocalClient::new(registry.clone()));
                 let controllers = polder_controllers::Options {
+                    kept: bootstrap::kept(&site),
                     root_ca: site.ca,
                     authority: Some(pki.plane_authority()),
                     front_proxy_ca: site.front_proxy_ca,

@@ -142,6 +142,7 @@ impl Serve {
         registry.tasks.spawn(files.follow(held, authenticators, store.clone(), stop.clone()));
         let client = Arc::new(LocalClient::new(registry.clone()));
         let controllers = polder_controllers::Options {
+            kept: bootstrap::kept(&site),
             root_ca: site.ca,
             authority: Some(pki.plane_authority()),
             front_proxy_ca: site.front_proxy_ca,
