@@ -11,6 +11,7 @@ mod cells;
 mod checks;
 mod container_rules;
 mod cron;
+mod deprecations;
 mod device_claim;
 mod downward;
 mod env_rules;
