@@ -13,7 +13,7 @@ mod score;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polder_client::resource::{NODES, PODS};
+use polder_client::resource::{DISRUPTION_BUDGETS, NODES, PODS};
 use polder_client::{Answer, At, Change, Controller, Delete, InPlane, Interest, Next, Snapshot, Wake};
 use polder_model::{PlaneId, SmolStr, Status, Value, json};
 
@@ -73,6 +73,11 @@ impl Controller for Scheduler {
             waiting.sort_by(|(one, _), (other, _)| one.cmp(other));
             let namespaces = plane.list(&polder_client::resource::NAMESPACES, "").await?;
             let mut picture = Picture::new(nodes, &pods, &namespaces);
+            // Only whoever is more important than others can make them go.
+            if waiting.iter().any(|(_, pod)| picture::priority(pod) > 0) {
+                let budgets = plane.list(&DISRUPTION_BUDGETS, "").await?;
+                picture.budgets = budgets.iter().map(|budget| picture::Budget::of(budget)).collect();
+            }
             let begin =
                 waiting.partition_point(|(place, _)| passed.as_ref().is_some_and(|passed| place <= passed));
             // What earlier turns of the round have promised stays so.
