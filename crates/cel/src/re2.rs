@@ -139,6 +139,11 @@ pub fn translate(pattern: &str) -> Result<String, String> {
                 out.push_str("-\\-");
                 &after[1..]
             }
+            ('(', Class::Outside) => {
+                check_flags(rest)?;
+                out.push('(');
+                after
+            }
             ('{', Class::Outside) => {
                 out.push_str("\\{");
                 after
@@ -192,6 +197,8 @@ fn escape<'a>(after: &'a str, in_class: bool, out: &mut String) -> Result<&'a st
             out.push(char);
             return Ok(rest);
         }
+        // Code points by number are written `\x{41}` in Go.
+        'u' | 'U' => return Err(format!("error parsing regexp: invalid escape sequence: `\\{char}`")),
         _ => {
             out.push('\\');
             out.push(char);
@@ -204,6 +211,22 @@ fn escape<'a>(after: &'a str, in_class: bool, out: &mut String) -> Result<&'a st
         out.push_str(&format!("[{class}]"));
     }
     Ok(rest)
+}
+
+/// Groups may set flags; the other dialect knows more of them.
+fn check_flags(group: &str) -> Result<(), String> {
+    let Some(flags) = group.strip_prefix("(?") else { return Ok(()) };
+    for (index, flag) in flags.char_indices() {
+        match flag {
+            'i' | 'm' | 's' | 'U' | '-' => {}
+            'x' | 'u' | 'R' => {
+                let shown = &group[..2 + index + flag.len_utf8()];
+                return Err(format!("error parsing regexp: invalid or unsupported Perl syntax: `{shown}`"));
+            }
+            _ => return Ok(()),
+        }
+    }
+    Ok(())
 }
 
 /// The length of a repetition at the beginning of the text.
@@ -256,6 +279,15 @@ mod tests {
         for (pattern, text, expected) in rows {
             assert_eq!(compile(pattern, 1 << 20).unwrap().is_match(text), expected, "{pattern}");
         }
+        for (pattern, problem) in [
+            ("(?x)a b", "error parsing regexp: invalid or unsupported Perl syntax: `(?x`"),
+            ("(?i-u:a)", "error parsing regexp: invalid or unsupported Perl syntax: `(?i-u`"),
+            (r"\u{41}", r"error parsing regexp: invalid escape sequence: `\u`"),
+            (r"[\U00000041]", r"error parsing regexp: invalid escape sequence: `\U`"),
+        ] {
+            assert_eq!(compile(pattern, 1 << 20).unwrap_err(), problem, "{pattern}");
+        }
+        assert!(compile("(?is-mU:A)(?P<x>b)(?<u>c)[(?x)]", 1 << 20).is_ok());
         for pattern in ["x++", "x**", "x{2}{3}", "(", "a{1001}", "*a", "x+?+"] {
             assert!(compile(pattern, 1 << 20).is_err(), "{pattern}");
         }

@@ -16,6 +16,7 @@ mod ephemeral_volume;
 mod event_expiry;
 mod flow_schemas;
 mod gc;
+mod kept_objects;
 mod marks;
 mod meta;
 mod node_lifecycle;
@@ -52,6 +53,8 @@ use polder_client::{CertificateAuthority, Controller};
 
 pub use told::Told;
 
+pub use kept_objects::KeptObject;
+
 /// What controllers need to know of the server they run in.
 #[derive(Clone, Default)]
 pub struct Options {
@@ -63,6 +66,8 @@ pub struct Options {
     pub extensions: Option<Arc<dyn ExtensionProbe>>,
     /// Signs certificates for planes; none are signed when there is nobody.
     pub authority: Option<Arc<dyn CertificateAuthority>>,
+    /// What planes start with and get again when somebody deletes it.
+    pub kept: Vec<KeptObject>,
 }
 
 /// Every controller there is.
@@ -71,6 +76,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::<gc::GarbageCollector>::default(),
         Box::new(root_ca::RootCa::new(options.root_ca.clone())),
         Box::new(service_account::ServiceAccount),
+        Box::new(kept_objects::KeptObjects::new(&options.kept)),
         Box::new(event_expiry::EventExpiry::default()),
         Box::new(endpoints::Endpoints::new()),
         Box::new(endpoints::mirror::Mirror),

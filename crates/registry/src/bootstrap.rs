@@ -12,7 +12,7 @@ mod rbac;
 use std::net::SocketAddr;
 
 use polder_auth::authz::rbac::Role;
-use polder_model::{GroupResource, Object, SmolStr, Value, json};
+use polder_model::{GroupResource, GroupVersionResource, Object, SmolStr, Value, json};
 use polder_store::{ObjectName, Profile, Record, ResourceId};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -49,6 +49,7 @@ pub(crate) fn is_of_site(resource: &GroupResource, name: &ObjectName) -> bool {
             (name.name == ROOT_CA && NAMESPACES.contains(&namespace))
                 || (namespace, name.name.as_str()) == (AUTHENTICATION_NAMESPACE, AUTHENTICATION)
         }
+        ("", "componentstatuses") => true,
         ("", "endpoints") | ("discovery.k8s.io", "endpointslices") => {
             (name.namespace.as_str(), name.name.as_str()) == ("default", "kubernetes")
         }
@@ -179,6 +180,10 @@ impl Kind {
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
+/// What old clients ask about: all of it is this server, and whoever gets an answer finds it healthy.
+const COMPONENTS: [&str; 3] = ["controller-manager", "scheduler", "etcd-0"];
+
+const COMPONENT_STATUS: Kind = Kind::new("", "componentstatuses", "ComponentStatus");
 const NAMESPACE: Kind = Kind::new("", "namespaces", "Namespace");
 const SERVICE_ACCOUNT: Kind = Kind::new("", "serviceaccounts", "ServiceAccount");
 const SERVICE: Kind = Kind::new("", "services", "Service");
@@ -200,6 +205,7 @@ pub fn objects(now: &str, site: &Site) -> Vec<BootstrapObject> {
     if !site.front_proxy_ca.is_empty() {
         objects.push(apiservices::authentication(&site.front_proxy_ca));
     }
+    objects.extend(COMPONENTS.map(component));
     objects.push(service_cidr(now));
     objects.push(service());
     objects.extend(site.address.into_iter().flat_map(endpoints));
@@ -212,6 +218,27 @@ pub fn objects(now: &str, site: &Site) -> Vec<BootstrapObject> {
         object.value.set_at(&["metadata", "creationTimestamp"], now);
     }
     objects
+}
+
+/// What planes get again when somebody deletes it, as a client makes it. The rest may be deleted, cannot be, or has a controller of its own.
+pub fn kept(site: &Site) -> Vec<(GroupVersionResource, Value)> {
+    let kept = objects("", site).into_iter().filter(|object| match object.resource {
+        "namespaces" | "services" | "endpoints" | "endpointslices" | "servicecidrs" => true,
+        "flowschemas" | "prioritylevelconfigurations" | "apiservices" => true,
+        _ => false,
+    });
+    let made = kept.map(|mut object| {
+        for path in [
+            ["metadata", "uid"].as_slice(),
+            &["metadata", "creationTimestamp"],
+            &["metadata", "generation"],
+            &["status"],
+        ] {
+            object.value.remove_at(path);
+        }
+        (GroupResource::new(object.group, object.resource).with_version(object.version), object.value)
+    });
+    made.collect()
 }
 
 /// The content address of all of it, whenever created: changes when what planes start with changes.
@@ -246,6 +273,11 @@ fn namespace(name: &str) -> BootstrapObject {
         "status": {"phase": "Active"},
     });
     NAMESPACE.object(None, name, members)
+}
+
+fn component(name: &str) -> BootstrapObject {
+    let members = json!({"conditions": [{"type": "Healthy", "status": "True", "message": "ok"}]});
+    COMPONENT_STATUS.object(None, name, members)
 }
 
 fn service_cidr(now: &str) -> BootstrapObject {
@@ -365,6 +397,7 @@ mod tests {
                 ("apiservices", 22),
                 ("clusterrolebindings", 49),
                 ("clusterroles", 68),
+                ("componentstatuses", 3),
                 ("configmaps", 5),
                 ("endpoints", 1),
                 ("endpointslices", 1),

@@ -11,6 +11,7 @@ use crate::context::{Query, RequestContext, WriteOptions, dry_run, invalid_optio
 use crate::definition::Target;
 use crate::list::{ListOptions, signed};
 use crate::registry::{Answered, Registry};
+use crate::resources::priorityclass;
 use crate::status::commit_failed;
 use crate::write::check_verb;
 use crate::{custom, planes};
@@ -171,6 +172,7 @@ impl Registry {
     ) -> Result<DeleteAnswer, Status> {
         self.authorize(context, "delete", target).await?;
         check_verb(target, "delete")?;
+        warn_of_orphans(context, target, options);
         self.delete_unchecked(context, target, options).await
     }
 
@@ -301,6 +303,7 @@ impl Registry {
     ) -> Result<(Vec<Arc<StoredObject>>, u64), Status> {
         self.authorize_many(context, "deletecollection", target, &list.selection).await?;
         check_verb(target, "deletecollection")?;
+        warn_of_orphans(context, target, options);
         let mut listing = self.listing_unchecked(context, target, list).await?;
         let (mut taken, mut taken_bytes) = (Vec::new(), 0);
         loop {
@@ -323,6 +326,17 @@ impl Registry {
                 }
             }
         }
+    }
+}
+
+/// Jobs leave their pods behind unless told otherwise, which surprises people.
+fn warn_of_orphans(context: &RequestContext, target: &Target, options: &DeleteOptions) {
+    let is_job = target.definition.group_resource() == GroupResource::new("batch", "jobs");
+    if is_job && options.propagation.is_none() {
+        context.warn(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them \
+             or set propagationPolicy=Orphan to suppress this warning",
+        );
     }
 }
 
@@ -407,6 +421,14 @@ fn check_protected(context: &RequestContext, target: &Target) -> Result<(), Stat
             &GroupResource::new("", "namespaces"),
             &target.name,
             "this namespace may not be deleted",
+        ));
+    }
+    let classes = GroupResource::new("scheduling.k8s.io", "priorityclasses");
+    if target.definition.group_resource() == classes && priorityclass::is_system(&target.name) {
+        return Err(Status::forbidden(
+            &classes,
+            &target.name,
+            "this is a system priority class and cannot be deleted",
         ));
     }
     planes::check_delete(context, target)

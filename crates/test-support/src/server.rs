@@ -104,6 +104,7 @@ impl TestServer {
                 registry.tasks.spawn(registry.clone().run_chores());
                 let client = Arc::new(LocalClient::new(registry.clone()));
                 let controllers = polder_controllers::Options {
+                    kept: bootstrap::kept(&site),
                     root_ca: site.ca.as_str().into(),
                     authority: Some(pki.plane_authority()),
                     front_proxy_ca: site.front_proxy_ca.as_str().into(),

@@ -35,6 +35,7 @@ targets! {
     fields_v1 make,
     server_side_apply make,
     jsonpath,
+    regular_expression,
     cel make,
     quantity,
     structural_schema make,

@@ -13,6 +13,7 @@ use super::index::{ObjectRef, owners};
 use super::plan::{self, Action, FOREGROUND, ORPHAN, Owner, finalizers_without};
 use super::{GarbageCollector, Task, Tended, remote};
 use crate::meta::{has_finalizer, is_deleting};
+use crate::recorder::Recorder;
 
 /// Objects looked at in one turn, and at a time.
 const TURN_LEN_MAX: usize = 512;
@@ -29,6 +30,8 @@ pub(super) struct Turn<'a> {
     owners: Mutex<HashMap<SmolStr, Owner>>,
     /// Those of them that extension servers keep.
     pub(super) elsewhere: Mutex<HashSet<SmolStr>>,
+    /// Who tells people of owners in the wrong place: of those that somebody has just named.
+    recorder: Option<&'a Recorder>,
 }
 
 impl GarbageCollector {
@@ -36,7 +39,8 @@ impl GarbageCollector {
         let resources = plane.client.resources(plane.plane).await?;
         let tended = self.tend(plane.plane);
         let (owners, elsewhere) = (Mutex::default(), Mutex::default());
-        let turn = Turn { plane, tended: &tended, resources, owners, elsewhere };
+        let recorder = matches!(task, Task::Object(_)).then_some(&self.recorder);
+        let turn = Turn { plane, tended: &tended, resources, owners, elsewhere, recorder };
         match task {
             Task::Object(object) => turn.look_at(&object).await,
             Task::Owner { group, kind, namespace, name } => {
@@ -176,6 +180,12 @@ impl Turn<'_> {
         for reference in super::references(&value) {
             let uid = SmolStr::new(reference.str_at(&["uid"]).unwrap_or_default());
             let owner = self.owner(object, reference, &uid).await?;
+            if let Some(recorder) = self.recorder.filter(|_| matches!(owner, Owner::Gone | Owner::Unclear))
+                && self.is_misplaced(object, reference, &uid).await?
+            {
+                let message = plan::misplaced(&object.namespace, reference);
+                recorder.warning(self.plane, &value, "OwnerRefInvalidNamespace", &message).await;
+            }
             found.push((uid, owner));
         }
         let waits = found.iter().any(|(_, owner)| *owner == Owner::Waiting);
@@ -243,6 +253,25 @@ impl Turn<'_> {
             self.owners.lock().insert(uid.clone(), owner);
         }
         Ok(owner)
+    }
+
+    /// Whether an owner is in a namespace where it cannot own an object: looked for among the first of its kind.
+    async fn is_misplaced(&self, object: &ObjectRef, reference: &Value, uid: &str) -> Result<bool, Status> {
+        let api_version = reference.str_at(&["apiVersion"]).unwrap_or_default();
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let kind = reference.str_at(&["kind"]).unwrap_or_default();
+        let Some(facts) = self.kind(group, kind).filter(|facts| facts.namespaced && facts.deletable) else {
+            return Ok(false);
+        };
+        if object.namespace.is_empty() {
+            return Ok(true);
+        }
+        let query = Query { limit: PAGE_LEN, ..Query::default() };
+        let some = match self.plane.client.list(self.plane.plane, &facts.name, query).await {
+            Err(status) if status.code == 404 => return Ok(false),
+            some => some?,
+        };
+        Ok(some.iter().any(|one| one.str_at(&["metadata", "uid"]) == Some(uid)))
     }
 
     /// An owner that goes after its dependents: asks those it waits for to go, or goes.

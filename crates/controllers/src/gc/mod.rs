@@ -28,15 +28,23 @@ use tokio::sync::OnceCell;
 use self::index::{Index, ObjectRef, owners};
 use self::plan::{FOREGROUND, ORPHAN};
 use crate::meta::{has_finalizer, is_deleting};
+use crate::recorder::Recorder;
 
 /// Planes, and references to owners in all of them, that are remembered. The one looked at longest ago is forgotten first.
 const PLANES_MAX: usize = 4_096;
 const REFERENCES_MAX: usize = 1_000_000;
 
-#[derive(Default)]
 pub(super) struct GarbageCollector {
+    recorder: Recorder,
     planes: Mutex<HashMap<PlaneId, Arc<Tended>>>,
     clock: AtomicU64,
+}
+
+impl Default for GarbageCollector {
+    fn default() -> GarbageCollector {
+        let recorder = Recorder::new("garbage-collector-controller");
+        GarbageCollector { recorder, planes: Mutex::default(), clock: AtomicU64::default() }
+    }
 }
 
 /// What is known of a plane.

@@ -51,6 +51,18 @@ pub(super) fn plan(object: &Value, owners: &[(SmolStr, Owner)], has_dependents: 
     })
 }
 
+/// What people are told of an owner that is in another namespace than the object that names it.
+pub(super) fn misplaced(namespace: &str, reference: &Value) -> String {
+    let text = |field: &str| reference.str_at(&[field]).unwrap_or_default();
+    format!(
+        "ownerRef [{}/{}, namespace: {namespace}, name: {}, uid: {}] does not exist in namespace {namespace:?}",
+        text("apiVersion"),
+        text("kind"),
+        text("name"),
+        text("uid"),
+    )
+}
+
 /// An object's finalizers without one.
 pub(super) fn finalizers_without(object: &Value, finalizer: &str) -> Vec<Value> {
     let own = object.array_at(&["metadata", "finalizers"]).iter();

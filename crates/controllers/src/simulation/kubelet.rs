@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
+use std::time::Duration;
 
 use polder_client::resource::PODS;
 use polder_client::{Answer, At, Change, Controller, Delete, InPlane, Interest, Next, Query, Wake};
@@ -17,7 +18,8 @@ use crate::timestamp;
 
 const KEY: SmolStr = SmolStr::new_static("pods");
 /// Pods that may need something: those that do not run yet, and those that are to stop.
-const SIGNS: &[&str] = &["\"phase\":\"Pending\"", "\"deletionTimestamp\"", "\"readinessGates\""];
+const SIGNS: &[&str] =
+    &["\"phase\":\"Pending\"", "\"deletionTimestamp\"", "\"readinessGates\"", "\"activeDeadlineSeconds\""];
 
 pub(crate) struct Kubelet {
     recorder: Recorder,
@@ -63,7 +65,14 @@ impl Controller for Kubelet {
                     plane.client.list(plane.plane, &PODS, query).await?
                 }
             };
-            let now = timestamp::text(plane.client.now());
+            let seconds = plane.client.now();
+            let now = timestamp::text(seconds);
+            let here = |pod: &&Arc<Value>| {
+                pod.str_at(&["spec", "nodeName"]).is_some_and(|node| nodes.contains_key(node))
+            };
+            let due = pods.iter().filter(here).filter_map(|pod| pod_status::seconds_left(pod, seconds));
+            // What is due now ends in this turn.
+            let wait = due.filter(|left| *left > 0).min();
             let steps: Vec<Step> =
                 pods.iter().filter_map(|pod| step(plane.plane, pod, &nodes, &now)).collect();
             let more = steps.len() > batch::TURN_LEN_MAX;
@@ -71,7 +80,8 @@ impl Controller for Kubelet {
                 steps.into_iter().take(batch::TURN_LEN_MAX).map(|step| act(plane, &self.recorder, step)),
             )
             .await?;
-            Ok(if more { Next::Again } else { Next::Done })
+            let wait = wait.and_then(|left| u64::try_from(left).ok()).map(Duration::from_secs);
+            Ok(if more { Next::Again } else { wait.map_or(Next::Done, Next::After) })
         })
     }
 
@@ -102,6 +112,10 @@ fn step(plane: PlaneId, pod: &Arc<Value>, nodes: &HashMap<SmolStr, SmolStr>, now
     }
     if matches!(pod.str_at(&["status", "phase"]), Some("Succeeded" | "Failed")) {
         return None;
+    }
+    let seconds = timestamp::seconds(now).unwrap_or_default();
+    if pod_status::seconds_left(pod, seconds).is_some_and(|left| left <= 0) {
+        return with_status(pod_status::overdue(pod, now)).map(Step::Tell);
     }
     if is_told(pod) {
         return None;

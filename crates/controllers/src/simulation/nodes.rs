@@ -23,6 +23,11 @@ const HEALTHY: [(&str, &str, &str, &str); 4] = [
 /// More is refused by the schema of planes.
 const NODES_MAX: i64 = 1_000;
 
+/// What the names of simulated nodes begin with.
+const PREFIX: &str = "simulated-";
+/// Somebody has deleted a node.
+const LOST: SmolStr = SmolStr::new_static("lost");
+
 pub(crate) struct Nodes;
 
 impl Controller for Nodes {
@@ -31,10 +36,16 @@ impl Controller for Nodes {
     }
 
     fn interest(&self) -> Interest {
-        Interest::In(vec![GroupResource::new("polder.dev", "planes")])
+        Interest::In(vec![GroupResource::new("polder.dev", "planes"), NODES.group_resource()])
     }
 
     fn observe(&self, change: &Change, wake: Wake<'_>) {
+        if change.is(&NODES) {
+            if change.plane != PlaneId::CORE && change.new.is_none() && change.name.starts_with(PREFIX) {
+                wake(LOST);
+            }
+            return;
+        }
         let wanted = |snapshot: &Option<polder_client::Snapshot>| {
             let snapshot = snapshot.as_ref().filter(|snapshot| snapshot.may_contain("\"simulatedNodes\""))?;
             snapshot.value().i64_at(&["spec", "simulatedNodes"])
@@ -45,9 +56,14 @@ impl Controller for Nodes {
         }
     }
 
+    /// Keys are names of planes in the core plane, and [`LOST`] in others.
     fn reconcile<'a>(&'a self, core: &'a InPlane, key: &'a str) -> Answer<'a, Next> {
         Box::pin(async move {
-            let Some(plane) = core.client.plane(key) else { return Ok(Next::Done) };
+            let plane = match core.plane {
+                PlaneId::CORE => core.client.plane(key),
+                plane => Some(plane),
+            };
+            let Some(plane) = plane else { return Ok(Next::Done) };
             let object = core.client.plane_object(plane).await?;
             let wanted = object.and_then(|object| object.i64_at(&["spec", "simulatedNodes"])).unwrap_or(0);
             let wanted = wanted.clamp(0, NODES_MAX);
@@ -61,7 +77,7 @@ impl Controller for Nodes {
             }
             for node in &there {
                 let own = node.str_at(&["metadata", "name"]).unwrap_or_default();
-                let number = own.strip_prefix("simulated-").and_then(|number| number.parse::<i64>().ok());
+                let number = own.strip_prefix(PREFIX).and_then(|number| number.parse::<i64>().ok());
                 if number.is_none_or(|number| number >= wanted) {
                     plane.delete(&NODES, "", own, Delete::default()).await?;
                     plane.delete(&LEASES, "kube-node-lease", own, Delete::default()).await?;
@@ -73,7 +89,7 @@ impl Controller for Nodes {
 }
 
 fn name(number: i64) -> SmolStr {
-    format_smolstr!("simulated-{number}")
+    format_smolstr!("{PREFIX}{number}")
 }
 
 async fn make(plane: &InPlane, number: i64) -> Result<(), Status> {

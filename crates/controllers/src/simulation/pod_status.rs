@@ -3,7 +3,7 @@
 use polder_model::{Object, SmolStr, Value, format_smolstr, json};
 
 use super::image::is_known;
-use crate::meta;
+use crate::{meta, timestamp};
 
 const CONTAINER_STATUSES: [&str; 3] =
     ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
@@ -153,6 +153,23 @@ pub(super) fn stopped(pod: &Value, now: &str) -> Value {
     status
 }
 
+/// How long a pod may still run, if somebody has said so and it has not ended.
+pub(super) fn seconds_left(pod: &Value, now: i64) -> Option<i64> {
+    let allowed = pod.i64_at(&["spec", "activeDeadlineSeconds"])?;
+    let is_over = matches!(pod.str_at(&["status", "phase"]), Some("Succeeded" | "Failed"));
+    let start = timestamp::seconds(pod.str_at(&["status", "startTime"])?)?;
+    (!is_over).then(|| start.saturating_add(allowed).saturating_sub(now))
+}
+
+/// The fields of a pod that ran longer than it may.
+pub(super) fn overdue(pod: &Value, now: &str) -> Value {
+    let mut status = stopped(pod, now);
+    status.set_at(&["phase"], "Failed");
+    status.set_at(&["reason"], "DeadlineExceeded");
+    status.set_at(&["message"], "Pod was active on the node longer than the specified deadline");
+    status
+}
+
 fn set_condition(status: &mut Value, kind: &str, is: bool, reason: &str, pod: &Value, now: &str) {
     let mut condition = json!({"type": kind, "status": (if is { "True" } else { "False" })});
     if !reason.is_empty() {
@@ -213,6 +230,24 @@ mod tests {
         assert_eq!(guest.str_at(&["name"]), Some("debugger"));
         assert!(guest.at(&["state", "running"]).is_some());
         assert_eq!(condition(&status, "Ready"), Some("True"));
+    }
+
+    #[test]
+    fn pods_end_at_their_deadline() {
+        let mut pod = pod("nginx");
+        assert_eq!(seconds_left(&pod, 0), None);
+        pod.set_at(&["spec", "activeDeadlineSeconds"], 5);
+        assert_eq!(seconds_left(&pod, 0), None, "it has not begun");
+        pod.set_at(&["status", "startTime"], "1970-01-01T00:00:10Z");
+        assert_eq!(seconds_left(&pod, 12), Some(3));
+        assert_eq!(seconds_left(&pod, 15), Some(0));
+        let status = overdue(&pod, "1970-01-01T00:00:15Z");
+        assert_eq!(
+            (status.str_at(&["phase"]), status.str_at(&["reason"])),
+            (Some("Failed"), Some("DeadlineExceeded"))
+        );
+        pod.set_at(&["status"], status);
+        assert_eq!(seconds_left(&pod, 99), None, "once");
     }
 
     #[test]

@@ -76,6 +76,37 @@ fn who_names_an_owner_that_is_not_there_goes() {
 }
 
 #[test]
+fn an_owner_in_another_namespace_is_told_of() {
+    let server = TestServer::start();
+    let plane = server.plane("a");
+    let owner = make(&plane, "owner", &[]);
+    plane.post("/api/v1/namespaces", &json!({"metadata": {"name": "other"}})).expect(201);
+    let reference =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]});
+    let child = json!({"metadata": {"name": "child", "ownerReferences": [reference]}});
+    plane.post("/api/v1/namespaces/other/configmaps", &child).expect(201);
+    eventually("it is as if there were no owner", || {
+        plane.get("/api/v1/namespaces/other/configmaps/child").code == 404
+    });
+    let events = plane.get("/api/v1/namespaces/other/events").expect(200).json();
+    let told: Vec<&Value> = events["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|event| event["involvedObject"]["name"] == "child")
+        .collect();
+    assert_eq!(told.len(), 1, "{events}");
+    assert_eq!(told[0]["reason"], "OwnerRefInvalidNamespace");
+    let uid = owner["metadata"]["uid"].as_str().unwrap();
+    assert_eq!(
+        told[0]["message"],
+        format!(
+            "ownerRef [v1/ConfigMap, namespace: other, name: owner, uid: {uid}] does not exist in namespace \"other\""
+        )
+    );
+}
+
+#[test]
 fn in_the_foreground_owners_wait_for_those_who_block_them() {
     let server = TestServer::start();
     let plane = server.plane("a");

@@ -8,6 +8,7 @@ mod claims;
 mod endpoints;
 mod forks;
 mod gc;
+mod kept_objects;
 mod namespaces;
 mod nodes;
 mod policies;

@@ -129,6 +129,23 @@ fn pods_wait_for_a_place_and_are_told_why() {
     a.post(PODS, &pod("important", important)).expect(201);
     eventually("the important one runs", || phase(&a, "important") == "Running");
     assert_eq!(a.get(&format!("{PODS}/second")).code, 404, "the other made room");
+    let said = |reason: &str, name: &str| {
+        let events = items(&a, "/api/v1/namespaces/default/events");
+        events.iter().any(|event| event["reason"] == reason && event["involvedObject"]["name"] == name)
+    };
+    eventually("what happened is told", || said("Scheduled", "important") && said("Preempted", "second"));
+}
+
+#[test]
+fn nodes_come_back_and_pods_end_at_their_deadline() {
+    let server = TestServer::start();
+    let a = plane(&server, "a", 2);
+    a.delete("/api/v1/nodes/simulated-1").expect(200);
+    eventually("the node is back", || a.get("/api/v1/nodes/simulated-1").code == 200);
+    assert_eq!(items(&a, "/api/v1/nodes").len(), 2);
+    a.post(PODS, &pod("short", json!({"activeDeadlineSeconds": 1, "restartPolicy": "Never"}))).expect(201);
+    eventually("it ends", || phase(&a, "short") == "Failed");
+    assert_eq!(a.get(&format!("{PODS}/short")).json()["status"]["reason"], "DeadlineExceeded");
 }
 
 #[test]
@@ -153,4 +170,26 @@ fn pods_keep_away_from_each_other() {
     eventually("the third one runs", || running() == 3);
     server.admin.patch(&format!("{PLANES}/a"), "merge", &json!({"spec": {"simulatedNodes": 0}})).expect(200);
     eventually("the nodes are gone", || items(&a, "/api/v1/nodes").is_empty());
+}
+
+#[test]
+fn pods_that_fit_nowhere_keep_nobody_waiting() {
+    let server = TestServer::start();
+    let a = plane(&server, "a", 1);
+    // More than one turn looks at, and all of them before the one that fits.
+    let replicas = json!({
+        "metadata": {"name": "nowhere"},
+        "spec": {"replicas": 620, "selector": {"app": "nowhere"}, "template": {
+            "metadata": {"labels": {"app": "nowhere"}},
+            "spec": {"nodeSelector": {"zone": "x"}, "containers": [{"name": "c", "image": "i"}]},
+        }},
+    });
+    a.post("/api/v1/namespaces/default/replicationcontrollers", &replicas).expect(201);
+    let told = || {
+        let told = |pod: &&Value| pod["status"]["conditions"][0]["reason"] == "Unschedulable";
+        items(&a, PODS).iter().filter(told).count()
+    };
+    eventually("all of them are told", || told() == 620);
+    a.post(PODS, &pod("ordinary", json!({}))).expect(201);
+    eventually("the ordinary one runs", || phase(&a, "ordinary") == "Running");
 }

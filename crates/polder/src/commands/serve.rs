@@ -158,6 +158,7 @@ impl Serve {
         }
         let client = Arc::new(LocalClient::new(registry.clone()));
         let controllers = polder_controllers::Options {
+            kept: bootstrap::kept(&site),
             root_ca: Told::from(site.ca.as_str()),
             authority: Some(pki.plane_authority()),
             front_proxy_ca: Told::from(site.front_proxy_ca.as_str()),

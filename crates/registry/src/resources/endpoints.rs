@@ -57,6 +57,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     for (index, subset) in new.array_at(&["subsets"]).iter().enumerate() {
         validate_subset(subset, &path.index(index), errors);
     }
+    addresses::spare_api(new, errors);
 }
 
 fn validate_subset(subset: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
@@ -140,5 +141,7 @@ mod tests {
             ],
         );
         refuses(&ENDPOINTS, bad, Some(bad), &[]);
+        let api = r#"{"metadata":{"name":"kubernetes","namespace":"default"},"subsets":[{"addresses":[{"ip":"127.0.0.1"}]}]}"#;
+        refuses(&ENDPOINTS, api, None, &[]);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use polder_model::names::{dns_label_problem, dns_subdomain_problem, label_value_problems};
 use polder_model::{FieldError, FieldPath, Value};
 
-use super::addresses::{canonical_ip, endpoint_ip, ip};
+use super::addresses::{canonical_ip, endpoint_ip, ip, spare_api};
 use super::cells;
 use super::checks::{
     Errors, default_at, dns_label, dns_subdomain, each, immutable, one_of, problem, qualified_name, required,
@@ -89,6 +89,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     validate_ports(new, errors);
     if old.is_none_or(|old| !same(old.get("endpoints"), new.get("endpoints"))) {
         validate_endpoints(new, errors);
+        spare_api(new, errors);
     }
     if let Some(old) = old {
         immutable(new, old, "addressType", &FieldPath::ROOT, errors);

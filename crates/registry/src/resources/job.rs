@@ -4,16 +4,20 @@ use polder_machinery::age::human_duration;
 use polder_model::names::dns_label_problem;
 use polder_model::{FieldError, FieldPath, Object, Value, json};
 
-use super::status_rules::Counters;
-use super::{blank_status, cells, checks, job_policy, label_selector, pod_spec, pod_spec_rules, workload};
+use super::{
+    blank_status, cells, checks, job_policy, job_status, label_selector, pod_spec, pod_spec_rules, workload,
+};
 use crate::behavior::{Behavior, Column, Print, Selectable};
 
 const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 const MANAGED_BY_LEN_MAX: usize = 63;
 const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 
-const STATUS: Counters =
-    Counters { not_negative: &["active", "ready", "succeeded", "failed", "terminating"], at_most: &[] };
+/// More indexes than this cannot all be told of when many fail.
+const COMPLETIONS_MANY: i64 = 100_000;
+/// How many pods and failed indexes a job with so many may have.
+const AMONG_MANY_MAX: i64 = 10_000;
+const FAILED_INDEXES_MAX: i64 = 100_000;
 
 pub(super) const JOBS: Behavior = Behavior {
     group: "batch",
@@ -38,9 +42,9 @@ pub(super) const JOBS: Behavior = Behavior {
     cells,
     default,
     prepare_create,
-    validate_status: |new, _, errors| STATUS.validate(new, errors),
+    validate_status: job_status::validate,
     validate,
-    warnings: workload::warnings,
+    warnings,
     ..Behavior::PLAIN
 };
 
@@ -179,6 +183,27 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     }
 }
 
+fn warnings(job: &Value) -> Vec<String> {
+    let mut warnings = super::name_warning(job, workload::NAMES_PODS);
+    warnings.extend(large_warning(job.get("spec").unwrap_or(&Value::Null), "spec"));
+    warnings.extend(workload::template_warnings(job));
+    warnings
+}
+
+/// What is said of indexed jobs whose failures may be too many to tell.
+pub(super) fn large_warning(spec: &Value, path: &str) -> Option<String> {
+    let number = |key: &str| spec.get(key).and_then(Value::as_i64).unwrap_or_default();
+    let large = spec.str_at(&["completionMode"]) == Some("Indexed")
+        && number("completions") > COMPLETIONS_MANY
+        && number("parallelism") > AMONG_MANY_MAX;
+    large.then(|| {
+        format!(
+            "{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, \
+             Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+        )
+    })
+}
+
 fn validate_generated(job: &Value, spec: &Value, errors: &mut Vec<FieldError>) {
     if is_manual(job) || checks::some(spec, "selector").is_none() {
         return;
@@ -256,6 +281,15 @@ pub(super) fn validate_spec(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec
             let text = "must be less than or equal to completions";
             errors.push(FieldError::invalid(path.member("maxFailedIndexes"), failed, text));
         }
+        if let Some(failed) = number("maxFailedIndexes").filter(|failed| *failed > FAILED_INDEXES_MAX) {
+            let text = format!("must be less than or equal to {FAILED_INDEXES_MAX}");
+            errors.push(FieldError::invalid(path.member("maxFailedIndexes"), failed, text));
+        }
+        if number("completions").is_some_and(|completions| completions > COMPLETIONS_MANY)
+            && number("backoffLimitPerIndex").is_some()
+        {
+            validate_many(spec, path, errors);
+        }
     } else {
         for key in ["backoffLimitPerIndex", "maxFailedIndexes"] {
             if let Some(value) = number(key) {
@@ -294,6 +328,24 @@ pub(super) fn validate_spec(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec
             r#"only "Never" is supported when podFailurePolicy is specified"#,
         )),
         other => errors.push(FieldError::not_supported(policy_path, other, ["OnFailure", "Never"])),
+    }
+}
+
+/// A job of very many indexes that each may fail: what fails must stay few enough to be told.
+fn validate_many(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    if checks::some(spec, "maxFailedIndexes").is_none() {
+        let text = format!("must be specified when completions is above {COMPLETIONS_MANY}");
+        errors.push(FieldError::required(path.member("maxFailedIndexes"), text));
+    }
+    for key in ["parallelism", "maxFailedIndexes"] {
+        if let Some(number) = spec.get(key).and_then(Value::as_i64).filter(|number| *number > AMONG_MANY_MAX)
+        {
+            let text = format!(
+                "must be less than or equal to {AMONG_MANY_MAX} when completions are above {COMPLETIONS_MANY} and used with \
+                 backoff limit per index"
+            );
+            errors.push(FieldError::invalid(path.member(key), number, text));
+        }
     }
 }
 
@@ -499,6 +551,36 @@ mod tests {
         );
         let expected = r#"spec.template: Invalid value: {"metadata":{"labels":{"batch.kubernetes.io/controller-uid":"u","batch.kubernetes.io/job-name":"j","controller-uid":"u","job-name":"j"}},"spec":{"containers":[{"image":"other","imagePullPolicy":"Always","name":"c"}],"restartPolicy":"Never"}}: field is immutable"#;
         refuses(&JOBS, &job(r#","completions":1"#, "other", "Never"), Some(&old), &[expected]);
+    }
+
+    #[test]
+    fn many_indexes() {
+        let spec = |rest: &str| job(&format!(r#","completionMode":"Indexed"{rest}"#), "i", "Never");
+        refuses(&JOBS, &spec(r#","completions":100001,"parallelism":50000"#), None, &[]);
+        refuses(
+            &JOBS,
+            &spec(r#","completions":100001,"parallelism":10001,"backoffLimitPerIndex":1"#),
+            None,
+            &[
+                "spec.maxFailedIndexes: Required value: must be specified when completions is above 100000",
+                "spec.parallelism: Invalid value: 10001: must be less than or equal to 10000 when completions are above 100000 and used with backoff limit per index",
+            ],
+        );
+        refuses(
+            &JOBS,
+            &spec(
+                r#","completions":200000,"parallelism":1,"backoffLimitPerIndex":1,"maxFailedIndexes":100001"#,
+            ),
+            None,
+            &[
+                "spec.maxFailedIndexes: Invalid value: 100001: must be less than or equal to 100000",
+                "spec.maxFailedIndexes: Invalid value: 100001: must be less than or equal to 10000 when completions are above 100000 and used with backoff limit per index",
+            ],
+        );
+        let warned = |spec: &str| (JOBS.warnings)(&super::super::rows::parse(spec)).len();
+        let large = r#"{"metadata":{"name":"j"},"spec":{"completionMode":"Indexed","completions":100001,"parallelism":10001}}"#;
+        assert_eq!(warned(large), 1);
+        assert_eq!(warned(&large.replace("10001}", "10000}")), 0);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Object, Value};
 
+use super::deprecations;
 use super::{
     cells, checks, persistentvolumeclaim, pod_rules, resource_amounts, scheduling_rules, volume_rules,
 };
@@ -42,6 +43,7 @@ pub(super) const PERSISTENTVOLUMES: Behavior = Behavior {
     cells,
     prepare_create,
     validate,
+    warnings: deprecations::volume,
     ..Behavior::PLAIN
 };
 

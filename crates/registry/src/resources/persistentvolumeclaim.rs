@@ -204,6 +204,17 @@ fn validate_update(new: &Value, old: &Value, path: &FieldPath<'_>, errors: &mut 
         );
         errors.push(FieldError::forbidden(path, text));
     }
+    let size = |value: &Value, path: &[&str]| resource_amounts::amount(value.at(path));
+    let requested = ["resources", "requests", "storage"];
+    let (wanted, had) = (size(new_spec, &requested), size(old_spec, &requested));
+    let capacity = size(old, &["status", "capacity", "storage"]);
+    // Less may be asked for after an expansion that failed, but not less than there is.
+    if wanted < had && capacity.is_some() && wanted <= capacity {
+        let path = path.member("resources");
+        let path = path.member("requests");
+        let text = "field can not be less than status.capacity";
+        errors.push(FieldError::forbidden(path.member("storage"), text));
+    }
     checks::immutable(new_spec, old_spec, "volumeMode", &FieldPath::ROOT, errors);
 }
 
@@ -240,6 +251,22 @@ mod tests {
             r#"{"metadata":{"name":"c"},"status":{"phase":"Pending"}}"#,
             "c|Pending|||||<unset>|<unknown>|<unset>",
         );
+    }
+
+    #[test]
+    fn claims_do_not_shrink_below_what_they_have() {
+        let claim = |size: &str| {
+            format!(
+                r#"{{"spec":{{"accessModes":["ReadWriteOnce"],"volumeName":"v","resources":{{"requests":{{"storage":"{size}"}}}}}},
+                    "status":{{"phase":"Bound","capacity":{{"storage":"5Gi"}}}}}}"#
+            )
+        };
+        let refused =
+            "spec.resources.requests.storage: Forbidden: field can not be less than status.capacity";
+        refuses(&PERSISTENTVOLUMECLAIMS, &claim("12Gi"), Some(&claim("10Gi")), &[]);
+        refuses(&PERSISTENTVOLUMECLAIMS, &claim("6Gi"), Some(&claim("10Gi")), &[]);
+        refuses(&PERSISTENTVOLUMECLAIMS, &claim("5Gi"), Some(&claim("10Gi")), &[refused]);
+        refuses(&PERSISTENTVOLUMECLAIMS, &claim("1Gi"), Some(&claim("5Gi")), &[refused]);
     }
 
     #[test]

@@ -46,6 +46,7 @@ pub(super) const PODS: Behavior = Behavior {
     prepare_create,
     validate_status: status_rules::pod,
     validate,
+    validate_part,
     warnings,
     ..Behavior::PLAIN
 };
@@ -171,6 +172,13 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     match old {
         Some(old) => pod_rules::validate_update(new, old, errors),
         None => pod_rules::validate_create(new, &FieldPath::root("spec"), errors),
+    }
+}
+
+fn validate_part(part: &str, new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    if part == "ephemeralcontainers" {
+        pod_rules::validate(new, errors);
+        pod_rules::validate_ephemeral(new, old, errors);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Checks of pods beyond their spec: creation, and the few fields that may change later.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use polder_model::{FieldError, FieldPath, Value};
 
@@ -117,6 +117,27 @@ pub(super) fn validate_update(new: &Value, old: &Value, errors: &mut Vec<FieldEr
     }
 }
 
+/// Whoever came to debug a pod stays as they came; others may come.
+pub(super) fn validate_ephemeral(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let path = FieldPath::root("spec");
+    let path = path.member("ephemeralContainers");
+    let list = ["spec", "ephemeralContainers"];
+    let named: HashMap<&str, &Value> =
+        new.array_at(&list).iter().map(|container| (checks::text(container, "name"), container)).collect();
+    for container in old.array_at(&list) {
+        let name = checks::text(container, "name");
+        let text = match named.get(name) {
+            None => format!("existing ephemeral containers {name:?} may not be removed\n"),
+            Some(now) if !checks::same(Some(now), Some(container)) => {
+                let changed = changed_members(now, container);
+                format!("existing ephemeral containers {name:?} may not be changed\n{changed}")
+            }
+            Some(_) => continue,
+        };
+        errors.push(FieldError::forbidden(&path, text));
+    }
+}
+
 fn only_added_tolerations(new: &Value, old: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     // Compared without their seconds, as text, so that long lists cost no square.
     let key = |toleration: &Value| {
@@ -218,6 +239,35 @@ pub(super) fn changed_members(new: &Value, old: &Value) -> String {
 mod tests {
     use super::super::pod::PODS;
     use super::super::rows::refuses;
+
+    #[test]
+    fn who_came_to_debug_stays() {
+        let pod = |guests: &str| {
+            let text = pod("", &format!(r#","ephemeralContainers":[{guests}]"#));
+            let mut pod = super::super::rows::parse(&text);
+            (PODS.default)(&mut pod);
+            pod
+        };
+        let one = |name: &str, image: &str| {
+            format!(r#"{{"name":"{name}","image":"{image}","terminationMessagePolicy":"File"}}"#)
+        };
+        let errors = |new: &str, old: &str| -> Vec<String> {
+            let mut errors = Vec::new();
+            (PODS.validate_part)("ephemeralcontainers", &pod(new), &pod(old), &mut errors);
+            errors.iter().map(ToString::to_string).collect()
+        };
+        let (d, e) = (one("d", "i"), one("e", "i"));
+        assert_eq!(errors(&format!("{e},{d}"), &d), [""; 0], "another one may come");
+        assert_eq!(
+            errors(&e, &d),
+            ["spec.ephemeralContainers: Forbidden: existing ephemeral containers \"d\" may not be removed\n"]
+        );
+        let changed = errors(&one("d", "other"), &d);
+        let text =
+            "spec.ephemeralContainers: Forbidden: existing ephemeral containers \"d\" may not be changed\n";
+        assert!(changed.len() == 1 && changed[0].starts_with(text), "{changed:?}");
+        assert!(!errors(&one("", "i"), "").is_empty(), "who comes is looked at");
+    }
 
     fn pod(container: &str, more: &str) -> String {
         format!(r#"{{"spec":{{"containers":[{{"name":"a","image":"i"{container}}}]{more}}}}}"#)

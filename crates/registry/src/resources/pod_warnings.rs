@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use polder_model::Value;
 
 use super::checks::{some, text};
-use super::resource_amounts;
+use super::{deprecations, resource_amounts};
 
 /// A hostile pod gets a bounded number of warnings.
 const WARNINGS_MAX: usize = 50;
@@ -56,6 +56,7 @@ pub(super) fn of(pod: &Value, prefix: &str) -> Vec<String> {
             warnings.push(format!("{path}.imagePullSecrets[{index}].name: invalid empty name \"\""));
         }
     }
+    deprecations::pod(pod, prefix, &mut warnings);
     containers(spec, &path, &mut warnings);
     ports(spec, &path, &mut warnings);
     if spec.i64_at(&["terminationGracePeriodSeconds"]).is_some_and(|seconds| seconds < 0) {

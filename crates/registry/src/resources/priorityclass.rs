@@ -12,6 +12,10 @@ const VALUE_MAX: i64 = 1_000_000_000;
 pub(crate) const SYSTEM: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
+pub(crate) fn is_system(name: &str) -> bool {
+    SYSTEM.iter().any(|(system, _)| *system == name)
+}
+
 pub(super) const PRIORITY_CLASS: Behavior = Behavior {
     group: "scheduling.k8s.io",
     resource: "priorityclasses",

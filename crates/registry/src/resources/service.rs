@@ -6,7 +6,7 @@ use polder_model::{FieldError, Value, json};
 
 use super::blank_status;
 use super::status_rules;
-use super::{cells, checks, service_rules};
+use super::{cells, checks, deprecations, service_rules};
 use crate::behavior::{Behavior, Column, NameRule, Print, Selectable};
 
 pub(super) const SERVICES: Behavior = Behavior {
@@ -33,6 +33,7 @@ pub(super) const SERVICES: Behavior = Behavior {
     prepare_update,
     validate_status,
     validate: service_rules::validate,
+    warnings: deprecations::service,
     ..Behavior::PLAIN
 };
 

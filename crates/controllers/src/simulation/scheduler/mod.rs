@@ -7,16 +7,18 @@
 mod filter;
 mod picture;
 mod preempt;
+mod rounds;
 mod score;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use polder_client::resource::{NODES, PODS};
-use polder_client::{Answer, At, Change, Controller, Delete, InPlane, Interest, Next, Wake};
+use polder_client::resource::{DISRUPTION_BUDGETS, NODES, PODS};
+use polder_client::{Answer, At, Change, Controller, Delete, InPlane, Interest, Next, Snapshot, Wake};
 use polder_model::{PlaneId, SmolStr, Status, Value, json};
 
 use self::picture::Picture;
+use self::rounds::{Place, Rounds};
 use crate::batch;
 use crate::recorder::Recorder;
 use crate::timestamp;
@@ -24,16 +26,17 @@ use crate::timestamp;
 const KEY: SmolStr = SmolStr::new_static("pods");
 /// The only one there is.
 const NAME: &str = "default-scheduler";
-/// How long a pod that fits nowhere waits when nothing happens that may help it.
-const TRY_AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// How long a pod that fits nowhere waits when nothing happens that may help it, as upstream has it.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(300);
 
 pub(crate) struct Scheduler {
     recorder: Recorder,
+    rounds: Rounds,
 }
 
 impl Default for Scheduler {
     fn default() -> Scheduler {
-        Scheduler { recorder: Recorder::new(NAME) }
+        Scheduler { recorder: Recorder::new(NAME), rounds: Rounds::default() }
     }
 }
 
@@ -47,54 +50,68 @@ impl Controller for Scheduler {
     }
 
     fn observe(&self, change: &Change, wake: Wake<'_>) {
-        if change.is(&NODES) {
+        if may_help(change) {
+            self.rounds.note(change.plane);
             wake(KEY);
-            return;
-        }
-        match &change.new {
-            // It has a node, and so nothing has become possible, unless it is over.
-            Some(new) if new.may_contain("\"nodeName\":\"") => {
-                let is_over =
-                    new.may_contain("\"phase\":\"Succeeded\"") || new.may_contain("\"phase\":\"Failed\"");
-                if is_over || new.may_contain("\"deletionTimestamp\"") {
-                    wake(KEY);
-                }
-            }
-            Some(_) | None => wake(KEY),
         }
     }
 
     fn reconcile<'a>(&'a self, plane: &'a InPlane, _: &'a str) -> Answer<'a, Next> {
         Box::pin(async move {
+            let passed = self.rounds.turn(plane.plane);
             let nodes = super::simulated(plane).await?;
-            if nodes.is_empty() {
-                return Ok(Next::Done);
-            }
-            let pods = plane.list(&PODS, "").await?;
-            let mut waiting: Vec<Arc<Value>> = pods.iter().filter(|pod| is_ours(pod)).cloned().collect();
+            let pods = match nodes.is_empty() {
+                true => Vec::new(),
+                false => plane.list(&PODS, "").await?,
+            };
+            let mut waiting: Vec<(Place, Arc<Value>)> =
+                pods.iter().filter(|pod| is_ours(pod)).map(|pod| (Place::of(pod), pod.clone())).collect();
             if waiting.is_empty() {
+                self.rounds.end(plane.plane);
                 return Ok(Next::Done);
             }
-            // Whoever is more important first, then whoever came first.
-            waiting.sort_by_cached_key(|pod| {
-                let text = |field| SmolStr::new(pod.str_at(&["metadata", field]).unwrap_or_default());
-                (-picture::priority(pod), text("creationTimestamp"), text("namespace"), text("name"))
-            });
+            waiting.sort_by(|(one, _), (other, _)| one.cmp(other));
             let namespaces = plane.list(&polder_client::resource::NAMESPACES, "").await?;
             let mut picture = Picture::new(nodes, &pods, &namespaces);
-            let more = waiting.len() > batch::TURN_LEN_MAX;
-            let mut steps = Vec::new();
-            for pod in waiting.into_iter().take(batch::TURN_LEN_MAX) {
-                steps.push(place(&mut picture, pod));
+            // Only whoever is more important than others can make them go.
+            if waiting.iter().any(|(_, pod)| picture::priority(pod) > 0) {
+                let budgets = plane.list(&DISRUPTION_BUDGETS, "").await?;
+                picture.budgets = budgets.iter().map(|budget| picture::Budget::of(budget)).collect();
             }
-            let misfit = steps.iter().any(|step| !matches!(step, Step::Bind(..)));
+            let begin =
+                waiting.partition_point(|(place, _)| passed.as_ref().is_some_and(|passed| place <= passed));
+            // What earlier turns of the round have promised stays so.
+            for (_, pod) in &waiting[..begin] {
+                if awaits_room(&picture, pod) {
+                    picture.put(nominated(pod), pod);
+                }
+            }
+            let turn: Vec<(Place, Arc<Value>)> =
+                waiting[begin..].iter().take(batch::TURN_LEN_MAX).cloned().collect();
+            let last = turn.last().map(|(place, _)| place.clone());
+            let more = waiting.len() - begin > turn.len();
+            let steps: Vec<Step> = turn.into_iter().map(|(_, pod)| place(&mut picture, pod)).collect();
+            let found = steps.iter().any(|step| matches!(step, Step::Bind(..)));
+            let misfits = steps.iter().filter(|step| !matches!(step, Step::Bind(..)));
+            let rest = misfits.map(|step| {
+                if found && step.follows_others() { Next::Again } else { Next::After(TRY_AGAIN_AFTER) }
+            });
+            let rest =
+                rest.reduce(|one, other| if one == Next::Again { one } else { other }).unwrap_or(Next::Done);
             batch::all(steps.into_iter().map(|step| act(plane, &self.recorder, step))).await?;
-            Ok(match () {
-                () if more => Next::Again,
-                () if misfit => Next::After(TRY_AGAIN_AFTER),
-                () => Next::Done,
+            if let Some(last) = last.filter(|_| more) {
+                self.rounds.pause(plane.plane, last);
+                return Ok(Next::Again);
+            }
+            Ok(match self.rounds.end(plane.plane) {
+                true => Next::Again,
+                false => rest,
             })
         })
+    }
+
+    fn forget(&self, is_gone: &dyn Fn(PlaneId) -> bool) {
+        self.rounds.forget(is_gone);
     }
 
     fn look(&self, _: PlaneId, wake: Wake<'_>) {
@@ -114,6 +131,38 @@ enum Step {
         victims: Vec<Arc<Value>>,
         why: String,
     },
+}
+
+impl Step {
+    /// Whether a pod that waits wants to be where others are: it may have a place once they have.
+    fn follows_others(&self) -> bool {
+        matches!(self, Step::Wait(pod, ..) if pod.at(&["spec", "affinity", "podAffinity"]).is_some())
+    }
+}
+
+/// Whether a change may give a place to a pod that waits.
+fn may_help(change: &Change) -> bool {
+    if change.is(&NODES) {
+        return true;
+    }
+    match (&change.old, &change.new) {
+        // It has a node, and so nothing has become possible, unless it is over or is one that others want to be near.
+        (old, Some(new)) if new.may_contain("\"nodeName\":\"") => {
+            let ends = ["\"phase\":\"Succeeded\"", "\"phase\":\"Failed\"", "\"deletionTimestamp\""];
+            let ended = |snapshot: &Snapshot| ends.iter().any(|end| snapshot.may_contain(end));
+            ended(new) && !old.as_ref().is_some_and(ended)
+        }
+        // What is only told of it, by us for instance, does not help it.
+        (Some(old), Some(new)) => {
+            let says = |snapshot: &Snapshot| {
+                let value = snapshot.value();
+                let labels = value.at(&["metadata", "labels"]).cloned();
+                (value.get("spec").cloned(), labels, value.at(&["metadata", "deletionTimestamp"]).is_some())
+            };
+            says(old) != says(new)
+        }
+        _ => true,
+    }
 }
 
 /// A pod that waits for a node, and for us to find it.
@@ -139,8 +188,7 @@ fn place(picture: &mut Picture, pod: Arc<Value>) -> Step {
         return Step::Bind(pod, node);
     }
     if awaits_room(picture, &pod) {
-        let node = SmolStr::new(pod.str_at(&["status", "nominatedNodeName"]).unwrap_or_default());
-        picture.put(&node, &pod);
+        picture.put(nominated(&pod), &pod);
         return Step::Wait(pod, "Unschedulable", why);
     }
     let never = pod.str_at(&["spec", "preemptionPolicy"]) == Some("Never");
@@ -154,7 +202,7 @@ fn place(picture: &mut Picture, pod: Arc<Value>) -> Step {
 
 /// Whether others are on their way out to make room for a pod.
 fn awaits_room(picture: &Picture, pod: &Value) -> bool {
-    let node = pod.str_at(&["status", "nominatedNodeName"]).unwrap_or_default();
+    let node = nominated(pod);
     let view = picture.nodes.iter().find(|view| view.name == node);
     view.is_some_and(|view| {
         let goes = |own: &&Arc<Value>| own.at(&["metadata", "deletionTimestamp"]).is_some();
@@ -162,9 +210,21 @@ fn awaits_room(picture: &Picture, pod: &Value) -> bool {
     })
 }
 
+/// The node that is made free for a pod.
+fn nominated(pod: &Value) -> &str {
+    pod.str_at(&["status", "nominatedNodeName"]).unwrap_or_default()
+}
+
 async fn act(plane: &InPlane, recorder: &Recorder, step: Step) -> Result<(), Status> {
     match step {
-        Step::Bind(pod, node) => bind(plane, &pod, &node).await,
+        Step::Bind(pod, node) => {
+            if bind(plane, &pod, &node).await? {
+                let (namespace, name) = (text(&pod, "namespace"), text(&pod, "name"));
+                let message = format!("Successfully assigned {namespace}/{name} to {node}");
+                recorder.normal(plane, &pod, "Scheduled", &message).await;
+            }
+            Ok(())
+        }
         Step::Wait(pod, reason, message) => {
             if tell(plane, &pod, reason, &message, None).await? {
                 recorder.warning(plane, &pod, "FailedScheduling", &message).await;
@@ -175,13 +235,16 @@ async fn act(plane: &InPlane, recorder: &Recorder, step: Step) -> Result<(), Sta
             tell(plane, &pod, "Unschedulable", &why, Some(&node)).await?;
             for victim in victims {
                 evict(plane, &victim, &pod).await?;
+                let message = format!("Preempted by pod {} on node {node}", text(&pod, "uid"));
+                recorder.normal(plane, &victim, "Preempted", &message).await;
             }
             Ok(())
         }
     }
 }
 
-async fn bind(plane: &InPlane, pod: &Value, node: &str) -> Result<(), Status> {
+/// Whether a pod has got its node.
+async fn bind(plane: &InPlane, pod: &Value, node: &str) -> Result<bool, Status> {
     let at = At { subresource: "binding", ..at(plane, pod) };
     let binding = json!({
         "apiVersion": "v1", "kind": "Binding",
@@ -189,8 +252,8 @@ async fn bind(plane: &InPlane, pod: &Value, node: &str) -> Result<(), Status> {
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     });
     match plane.client.create(&at, binding).await {
-        Err(status) if matches!(status.code, 404 | 409) => Ok(()),
-        outcome => outcome.map(drop),
+        Err(status) if matches!(status.code, 404 | 409) => Ok(false),
+        outcome => outcome.map(|_| true),
     }
 }
 

@@ -4,12 +4,33 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use polder_model::quantity::Quantity;
+use polder_model::selector::LabelSelector;
 use polder_model::{SmolStr, Value};
 
 pub(super) struct Picture {
     pub(super) nodes: Vec<NodeView>,
     /// Labels of namespaces, for terms that select by them.
     pub(super) namespaces: BTreeMap<SmolStr, Value>,
+    /// Who protects pods from having to go.
+    pub(super) budgets: Vec<Budget>,
+}
+
+/// A disruption budget: whose pods, and how many of them may go.
+pub(super) struct Budget {
+    pub(super) namespace: SmolStr,
+    pub(super) selector: LabelSelector,
+    pub(super) allowed: i64,
+}
+
+impl Budget {
+    pub(super) fn of(budget: &Value) -> Budget {
+        let selector = budget.at(&["spec", "selector"]).map(LabelSelector::from_value);
+        Budget {
+            namespace: SmolStr::new(budget.str_at(&["metadata", "namespace"]).unwrap_or_default()),
+            selector: selector.and_then(Result::ok).unwrap_or(LabelSelector::nothing()),
+            allowed: budget.i64_at(&["status", "disruptionsAllowed"]).unwrap_or(0),
+        }
+    }
 }
 
 /// A node with what is on it.
@@ -41,6 +62,7 @@ impl Picture {
         let mut picture = Picture {
             nodes: nodes.into_iter().map(view).collect(),
             namespaces: namespaces.iter().map(labels).collect(),
+            budgets: Vec::new(),
         };
         for pod in pods {
             let is_over = matches!(pod.str_at(&["status", "phase"]), Some("Succeeded" | "Failed"));

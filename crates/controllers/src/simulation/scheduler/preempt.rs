@@ -5,36 +5,96 @@ use std::sync::Arc;
 use polder_model::{SmolStr, Value};
 
 use super::filter::may_be_on;
-use super::picture::{NodeView, Picture, priority};
+use super::picture::{Budget, NodeView, Picture, priority};
+use crate::meta::Meta as _;
 
-/// The node on which the least important pods have to go, and these pods.
+/// The node on which the fewest protected and the least important pods have to go, and these pods.
 pub(super) fn find(picture: &Picture, pod: &Value) -> Option<(SmolStr, Vec<Arc<Value>>)> {
     let choices = picture.nodes.iter().filter_map(|view| {
-        let victims = victims(picture, view, pod)?;
+        let (protected, victims) = victims(picture, view, pod)?;
         let highest = victims.iter().map(|victim| priority(victim)).max().unwrap_or(i64::MIN);
         let sum: i64 = victims.iter().map(|victim| priority(victim)).sum();
-        Some(((highest, sum, victims.len(), view.name.clone()), victims))
+        Some(((protected, highest, sum, victims.len(), view.name.clone()), victims))
     });
     let ((.., node), victims) = choices.min_by(|(one, _), (other, _)| one.cmp(other))?;
     Some((node, victims))
 }
 
-/// The pods that have to go from a node: none of those less important that can stay.
-fn victims(picture: &Picture, view: &NodeView, pod: &Value) -> Option<Vec<Arc<Value>>> {
+/// The pods that have to go from a node: none of those less important that can stay. And how many of them a disruption
+/// budget protects.
+fn victims(picture: &Picture, view: &NodeView, pod: &Value) -> Option<(usize, Vec<Arc<Value>>)> {
     let mut lesser: Vec<Arc<Value>> =
         view.pods.iter().filter(|own| priority(own) < priority(pod)).cloned().collect();
     if lesser.is_empty() || !may_be_on(picture, &view.without(&lesser), pod) {
         return None;
     }
-    // The most important ones are the first to stay.
     lesser.sort_by_key(|own| std::cmp::Reverse(priority(own)));
-    let mut victims = lesser.clone();
-    for one in lesser {
-        let is_one = |own: &Arc<Value>| Arc::ptr_eq(own, &one);
+    // Those that budgets protect are the first to stay, then the most important ones.
+    let (protected, free) = divided(&picture.budgets, lesser);
+    let mut victims: Vec<Arc<Value>> = protected.iter().chain(&free).cloned().collect();
+    let mut violations = protected.len();
+    for (number, one) in protected.iter().chain(&free).enumerate() {
+        let is_one = |own: &Arc<Value>| Arc::ptr_eq(own, one);
         let without: Vec<_> = victims.iter().filter(|own| !is_one(own)).cloned().collect();
         if may_be_on(picture, &view.without(&without), pod) {
             victims = without;
+            violations -= usize::from(number < protected.len());
         }
     }
-    Some(victims)
+    Some((violations, victims))
+}
+
+/// Pods whose end a budget does not allow, and the others.
+fn divided(budgets: &[Budget], pods: Vec<Arc<Value>>) -> (Vec<Arc<Value>>, Vec<Arc<Value>>) {
+    let mut allowed: Vec<i64> = budgets.iter().map(|budget| budget.allowed).collect();
+    pods.into_iter().partition(|pod| {
+        let mut is_protected = false;
+        for (budget, allowed) in budgets.iter().zip(&mut allowed) {
+            let namespace = pod.str_at(&["metadata", "namespace"]).unwrap_or_default();
+            if budget.namespace == namespace && pod.is_selected(&budget.selector) {
+                *allowed -= 1;
+                is_protected |= *allowed < 0;
+            }
+        }
+        is_protected
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use polder_model::json;
+
+    use super::*;
+
+    #[test]
+    fn budgets_protect_while_others_can_go() {
+        let node = Arc::new(
+            json!({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "2", "pods": "10"}}}),
+        );
+        let pod = |name: &str, priority: i64| {
+            Arc::new(json!({
+                "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": name}},
+                "spec": {"nodeName": "n", "priority": priority,
+                    "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+            }))
+        };
+        let (a, b) = (pod("a", 0), pod("b", 0));
+        let budget = |name: &str, allowed: i64| {
+            Budget::of(&json!({
+                "metadata": {"namespace": "default"},
+                "spec": {"selector": {"matchLabels": {"app": name}}},
+                "status": {"disruptionsAllowed": allowed},
+            }))
+        };
+        let chosen = |protected: &[&str], allowed: i64| -> Vec<String> {
+            let mut picture = Picture::new(vec![node.clone()], &[a.clone(), b.clone()], &[]);
+            picture.budgets = protected.iter().map(|name| budget(name, allowed)).collect();
+            let (_, victims) = find(&picture, &pod("high", 9)).unwrap();
+            victims.iter().map(|one| one.str_at(&["metadata", "name"]).unwrap().to_string()).collect()
+        };
+        assert_eq!(chosen(&["a"], 0), ["b"]);
+        assert_eq!(chosen(&["b"], 0), ["a"]);
+        assert_eq!(chosen(&["a", "b"], 0).len(), 1, "somebody has to go");
+        assert_eq!(chosen(&["b"], 1), chosen(&[], 0), "a budget that allows it protects nobody");
+    }
 }
