@@ -222,11 +222,17 @@ pub fn objects(now: &str, site: &Site) -> Vec<BootstrapObject> {
 
 /// What planes get again when somebody deletes it, as a client makes it. The rest may be deleted, cannot be, or has a controller of its own.
 pub fn kept(site: &Site) -> Vec<(GroupVersionResource, Value)> {
-    let kept = objects("", site).into_iter().filter(|object| match object.resource {
-        "namespaces" | "services" | "endpoints" | "endpointslices" | "servicecidrs" => true,
-        "flowschemas" | "prioritylevelconfigurations" | "apiservices" => true,
-        _ => false,
-    });
+    const KEPT: [&str; 8] = [
+        "namespaces",
+        "services",
+        "endpoints",
+        "endpointslices",
+        "servicecidrs",
+        "flowschemas",
+        "prioritylevelconfigurations",
+        "apiservices",
+    ];
+    let kept = objects("", site).into_iter().filter(|object| KEPT.contains(&object.resource));
     let made = kept.map(|mut object| {
         for path in [
             ["metadata", "uid"].as_slice(),

@@ -134,7 +134,7 @@ pub(super) fn validate_ephemeral(new: &Value, old: &Value, errors: &mut Vec<Fiel
             }
             Some(_) => continue,
         };
-        errors.push(FieldError::forbidden(&path, text));
+        errors.push(FieldError::forbidden(path, text));
     }
 }
 
