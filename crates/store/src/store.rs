@@ -75,8 +75,9 @@ impl Store {
         let news = jobs.downgrade();
         committer.set_bell(Arc::new(move || {
             // A committer with a full queue looks before its next group anyway.
-            let knocked = news.upgrade().map(|jobs| jobs.try_send(Job::News));
-            drop(knocked);
+            if let Some(jobs) = news.upgrade() {
+                jobs.try_send(Job::News).ok();
+            }
         }));
         let thread = std::thread::Builder::new()
             .name("polder-commit".into())

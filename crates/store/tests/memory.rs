@@ -63,7 +63,7 @@ mod journaled {
 }
 
 mod replicas {
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     use polder_store::conformance::Replicas;
     use polder_store::replica::{MemoryJournal, Replica};
@@ -78,12 +78,12 @@ mod replicas {
 
     impl Replicas for Three {
         fn engine(&self, number: usize) -> Box<dyn Engine> {
-            let engine = self.engines.lock().unwrap()[number].clone();
+            let engine = self.engines.lock()[number].clone();
             Box::new(Replica::new(engine, self.journal.replica(number)))
         }
 
         fn new_engine(&self, number: usize) -> Box<dyn Engine> {
-            self.engines.lock().unwrap()[number] = MemoryEngine::default();
+            self.engines.lock()[number] = MemoryEngine::default();
             self.engine(number)
         }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polder_model::{GroupResource, PlaneId};
+use tokio::task::JoinSet;
 
 use super::simulation::{Random, seed};
 use super::world::{SeenEvent, next, object_name, record, value_of};
@@ -208,10 +209,8 @@ async fn counters_lose_no_update(fleet: &mut Fleet) {
             }
         }
     };
-    let counting: Vec<_> = fleet.stores.iter().map(|store| tokio::spawn(count(store.clone()))).collect();
-    for counter in counting {
-        counter.await.unwrap();
-    }
+    let counting: JoinSet<()> = fleet.stores.iter().map(|store| count(store.clone())).collect();
+    counting.join_all().await;
     fleet.check_agreement().await;
     for store in &fleet.stores {
         let (plane, key) = (store.plane_by_id(plane).unwrap(), pod(store, plane, "counter"));
@@ -227,16 +226,16 @@ async fn limits_hold_together(fleet: &mut Fleet) {
     let plane = commit(&fleet.stores[0], create).await.unwrap().unwrap();
     let (plane, begun) = (plane.id, plane.usage.objects());
     fleet.check_agreement().await;
-    let mut writing = Vec::new();
+    let mut writing = JoinSet::new();
     for (number, store) in fleet.stores.iter().enumerate() {
         for index in 0..LIMIT {
             let (store, name) = (store.clone(), format!("n/{number}-{index}"));
-            writing.push(tokio::spawn(async move { put(&store, plane, &name, 1).await }));
+            writing.spawn(async move { put(&store, plane, &name, 1).await });
         }
     }
     let mut made = 0;
-    for write in writing {
-        match write.await.unwrap() {
+    for write in writing.join_all().await {
+        match write {
             Ok(_) => made += 1,
             Err(CommitError::LimitReached { .. }) => {}
             Err(error) => panic!("{error:?}"),
@@ -299,10 +298,9 @@ async fn names_are_given_once(fleet: &mut Fleet) {
     };
     for round in 0..10 {
         let mut made = 0;
-        let creating: Vec<_> =
-            fleet.stores.iter().map(|store| tokio::spawn(create(store.clone(), round))).collect();
-        for created in creating {
-            match created.await.unwrap() {
+        let creating: JoinSet<_> = fleet.stores.iter().map(|store| create(store.clone(), round)).collect();
+        for created in creating.join_all().await {
+            match created {
                 Ok(_) => made += 1,
                 Err(CommitError::PlaneExists(_)) => {}
                 Err(error) => panic!("{error:?}"),
