@@ -40,10 +40,26 @@ pub(crate) struct Configuration {
     pub(crate) cache_bytes: Option<usize>,
     /// How long old versions are kept.
     pub(crate) history_seconds: Option<u64>,
+    /// Who has a say in writes of all planes, beside those who usually have.
+    pub(crate) admission: Admission,
     /// What is noted of requests, and where.
     pub(crate) audit: Option<crate::audit::AuditConfiguration>,
     /// How long the server goes on, no longer ready, after it was told to stop.
     pub(crate) shutdown_delay_seconds: u64,
+}
+
+/// Names of admission plugins, as kube-apiserver's flags have them.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct Admission {
+    enable: Vec<String>,
+    disable: Vec<String>,
+}
+
+impl Admission {
+    pub(crate) fn plugins(&self) -> anyhow::Result<polder_registry::Plugins> {
+        polder_registry::Plugins::chosen(&self.enable, &self.disable).context("admission")
+    }
 }
 
 /// `Plane.spec.limits`. Zero means unlimited.

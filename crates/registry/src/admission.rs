@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use polder_admission::{
-    ALL, About, Answer, Asked, Attributes, Chain, Endpoint, Expected, Form, Found, Kind, Notes, Operation,
-    Options, Question, Rulebook, User, World, quota,
+    About, Answer, Asked, Attributes, Chain, Endpoint, Expected, Form, Found, Kind, Notes, Operation,
+    Options, Plugins, Question, Rulebook, User, World, quota,
 };
 use polder_auth::UserInfo;
 use polder_auth::authz;
@@ -40,8 +40,8 @@ const DEFAULT_ACCOUNT: &str = "default";
 pub(crate) type NamespaceTurns = Turns<(PlaneId, SmolStr)>;
 
 /// Who has a say in writes of a resource. Found once, when the resource is defined.
-pub(crate) fn chain(resource: &GroupResource, namespaced: bool) -> Chain {
-    Chain::new(ALL, Kind { group: &resource.group, resource: &resource.resource, namespaced })
+pub(crate) fn chain(plugins: &Plugins, resource: &GroupResource, namespaced: bool) -> Chain {
+    plugins.chain(Kind { group: &resource.group, resource: &resource.resource, namespaced })
 }
 
 /// What is written with an object, and the turn that makes it likely to work.

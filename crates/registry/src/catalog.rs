@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use imbl::OrdMap;
 use parking_lot::Mutex;
+use polder_admission::Plugins;
 use polder_machinery::schema::table::{BuiltinResource, builtin};
 use polder_model::{GroupResource, GroupVersion, SmolStr, format_smolstr};
 use polder_store::Store;
@@ -216,7 +217,7 @@ pub fn is_builtin(name: &GroupResource) -> bool {
 }
 
 /// The kinds of Kubernetes itself, built once from the table.
-pub(crate) fn builtin_definitions(store: &Store) -> Vec<Arc<ResourceDefinition>> {
+pub(crate) fn builtin_definitions(store: &Store, plugins: &Plugins) -> Vec<Arc<ResourceDefinition>> {
     let types = builtin();
     let mut grouped: Vec<(GroupResource, Vec<&BuiltinResource>)> = Vec::new();
     for resource in &types.resources {
@@ -260,7 +261,7 @@ pub(crate) fn builtin_definitions(store: &Store) -> Vec<Arc<ResourceDefinition>>
             conversion: None,
             resource_id: store.resource_id(&storage_name),
             behavior,
-            admission: crate::admission::chain(&name, first.namespaced),
+            admission: crate::admission::chain(plugins, &name, first.namespaced),
             origin: Origin::Builtin,
             ledger: None,
             terminating: false,

@@ -58,4 +58,5 @@ pub mod webhooks;
 
 pub use context::{Query, RequestContext};
 pub use definition::{ResourceDefinition, Target};
+pub use polder_admission::Plugins;
 pub use registry::{Answered, ObjectAnswer, Registry, RegistryOptions};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use polder_admission::Plugins;
 use polder_auth::authz;
 use polder_model::{GroupResource, GroupVersion, PlaneId, SmolStr, Status, Value, json};
 use polder_store::{ForkSource, Limits, Plane, PlaneChange, Profile, Renewal, Store};
@@ -20,7 +21,7 @@ pub const GROUP: &str = "polder.dev";
 const VERSION: &str = "v1alpha1";
 
 /// The definitions of our own kinds, written as CRDs are.
-pub(crate) fn definitions(store: &Store) -> Vec<Arc<ResourceDefinition>> {
+pub(crate) fn definitions(store: &Store, plugins: &Plugins) -> Vec<Arc<ResourceDefinition>> {
     let make = |kind: &str, plural: &str, short: &[&str], behavior| {
         let short: Vec<Value> = short.iter().map(|name| Value::from(*name)).collect();
         let crd = json!({"spec": {
@@ -31,7 +32,7 @@ pub(crate) fn definitions(store: &Store) -> Vec<Arc<ResourceDefinition>> {
                 "schema": {"openAPIV3Schema": (schema_json(kind).unwrap_or_default())},
             }],
         }});
-        let definition = custom::own_definition(store, &crd, behavior);
+        let definition = custom::own_definition(store, plugins, &crd, behavior);
         let mut definition = definition.expect("our own kinds are well-formed");
         if kind == "Plane" {
             let own = [

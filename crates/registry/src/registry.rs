@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use polder_admission::Plugins;
 use polder_auth::MASTERS;
 use polder_auth::authn::Authenticators;
 use polder_auth::authz::{self, Attributes, Chain, Decision, Selectors};
@@ -45,6 +46,8 @@ pub struct RegistryOptions {
     pub clock: fn() -> i64,
     /// Who people are.
     pub authenticators: Arc<Authenticators>,
+    /// Who has a say in writes.
+    pub plugins: Plugins,
 }
 
 pub struct Registry {
@@ -102,18 +105,18 @@ impl Registry {
         let (roles, nodes) = (Arc::new(Roles::new(store.clone())), Arc::new(Nodes::new(store.clone())));
         let authorizers = Authorizers::new(nodes.clone(), roles.clone(), Origins::new(store.clone()));
         authorizers.choose(&authorizer, &[("node".into(), Decider::Node), ("rbac".into(), Decider::Rbac)]);
-        let definitions = builtin_definitions(&store);
+        let definitions = builtin_definitions(&store, &options.plugins);
         let generic = definitions.iter().filter(|one| profile::has(Profile::Generic, &one.group_resource()));
         let generic = Catalog::base(generic.cloned().collect(), "generic");
         let mut core = definitions.clone();
-        core.extend(planes::definitions(&store));
+        core.extend(planes::definitions(&store, &options.plugins));
         Registry {
             namespaces: store.resource_id(&GroupResource::new("", "namespaces")),
             crds: store.resource_id(&GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions")),
             builtin: Arc::new(Catalog::base(definitions, "builtin")),
             generic: Arc::new(generic),
             core: Arc::new(Catalog::base(core, "core")),
-            customs: Arc::default(),
+            customs: Arc::new(Customs::new(options.plugins.clone())),
             chores: Chores::default(),
             namespace_turns: NamespaceTurns::default(),
             rulebooks: Arc::default(),

@@ -87,6 +87,7 @@ impl TestServer {
                     default_limits: Limits::default(),
                     clock: now,
                     authenticators,
+                    plugins: Default::default(),
                 };
                 let trail = extensions.as_ref().map(|_| {
                     let trail = Some((trail_directory, TrailOptions::default()));

@@ -36,7 +36,7 @@ use crate::plugin::{Interest, Kind};
 use crate::world::World;
 
 /// All of them, in upstream's order: each changes objects in this order, then each judges them in this order.
-pub static ALL: &[Place] = &[
+pub(crate) static ALL: &[Place] = &[
     // The registry guards the namespace of a new object until its commit, and keeps three namespaces from deletion.
     Elsewhere("NamespaceLifecycle"),
     On(&limit_ranger::LimitRanger),

@@ -129,6 +129,7 @@ impl Serve {
             default_limits: configuration.default_limits.into(),
             clock: now,
             authenticators: authenticators.clone(),
+            plugins: configuration.admission.plugins()?,
         };
         let audit = configuration.audit.as_ref().map(|audit| audit.open(&self.data_dir)).transpose()?;
         let mut registry = Registry::new(store.clone(), Chain::default(), options);

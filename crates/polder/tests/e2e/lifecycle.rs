@@ -293,6 +293,39 @@ fn a_wrong_configuration() {
     command.arg("--config").arg(&path);
     let said = refused(command);
     assert!(said.contains(path.to_str().unwrap()), "{said}");
+    fs::write(&path, format!("{CONFIG_HEAD}admission: {{enable: [Nonsense]}}\n")).unwrap();
+    let mut command = serve(&directory.path().join("data"), "127.0.0.1:0");
+    command.arg("--config").arg(&path);
+    let said = refused(command);
+    assert!(said.contains(r#"no admission plugin "Nonsense": choose among LimitRanger, "#), "{said}");
+}
+
+/// A plugin that is usually off: whoever makes an owner wait must be allowed to change that one's finalizers.
+#[test]
+fn admission_plugins_are_chosen() {
+    let polder = Polder::start_with("admission: {enable: [OwnerReferencesPermissionEnforcement]}");
+    let acme = polder.plane("acme");
+    let group = "rbac.authorization.k8s.io";
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "get"]}]);
+    acme.post(
+        &format!("/apis/{group}/v1/clusterroles"),
+        &json!({"metadata": {"name": "maps"}, "rules": rules}),
+    )
+    .expect(201);
+    let binding = json!({
+        "metadata": {"name": "maps"}, "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "maps"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "eve"}],
+    });
+    acme.post(&format!("/apis/{group}/v1/clusterrolebindings"), &binding).expect(201);
+    let owned = |name: &str, blocks: bool| {
+        let owner = json!({"apiVersion": "v1", "kind": "Secret", "name": "s", "uid": "u", "blockOwnerDeletion": blocks});
+        json!({"metadata": {"name": name, "ownerReferences": [owner]}})
+    };
+    let eve = acme.clone().with_header("Impersonate-User", "eve");
+    eve.post(MAPS, &owned("a", false)).expect(201);
+    let refused = eve.post(MAPS, &owned("b", true)).expect(403).text();
+    assert!(refused.contains("cannot set blockOwnerDeletion"), "{refused}");
+    acme.post(MAPS, &owned("b", true)).expect(201);
 }
 
 /// Killed while clients write, again and again: whatever was answered is there.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use polder_admission::Plugins;
 use polder_machinery::jsonpath::JsonPath;
 use polder_machinery::schema::openapi::custom_type_name;
 use polder_machinery::schema::table::builtin;
@@ -46,6 +47,7 @@ pub(super) type Compile<'c> = &'c dyn Fn(&Value) -> Option<Arc<Compiled>>;
 /// A definition from a CRD's spec and the names it was accepted with. Our own kinds are written the same way.
 pub(super) fn definition(
     store: &Store,
+    plugins: &Plugins,
     crd: &Value,
     names: &Names,
     behavior: &'static Behavior,
@@ -84,7 +86,7 @@ pub(super) fn definition(
         short_names: names.short_names.clone(),
         categories: names.categories.clone(),
         namespaced,
-        admission: crate::admission::chain(&resource, namespaced),
+        admission: crate::admission::chain(plugins, &resource, namespaced),
         resource_id: store.resource_id(&resource),
         group,
         plural,

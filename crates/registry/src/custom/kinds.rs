@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use imbl::OrdMap;
 use parking_lot::Mutex;
+use polder_admission::Plugins;
 use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value};
 use polder_store::{ListQuery, Plane, Revision, SpaceId, Store, StoredObject};
 use sha2::{Digest, Sha256};
@@ -90,6 +91,8 @@ struct Slot {
 }
 
 pub(crate) struct Customs {
+    /// Who has a say in writes of custom objects.
+    plugins: Plugins,
     /// Counts CRD changes, by plane modulo a few: a catalog read before a change is not kept after it.
     epochs: [AtomicU64; EPOCHS],
     clock: AtomicU64,
@@ -103,9 +106,10 @@ pub(crate) struct Customs {
     pub(crate) fresh: FreshNames,
 }
 
-impl Default for Customs {
-    fn default() -> Customs {
+impl Customs {
+    pub(crate) fn new(plugins: Plugins) -> Customs {
         Customs {
+            plugins,
             epochs: std::array::from_fn(|_| AtomicU64::new(0)),
             clock: AtomicU64::new(0),
             planes: Mutex::default(),
@@ -118,9 +122,7 @@ impl Default for Customs {
             fresh: FreshNames::default(),
         }
     }
-}
 
-impl Customs {
     fn epoch(&self, plane: PlaneId) -> &AtomicU64 {
         #[expect(clippy::cast_possible_truncation, reason = "only the low bits choose")]
         &self.epochs[plane.0 as usize % EPOCHS]
@@ -253,7 +255,8 @@ impl Customs {
             schemas.borrow_mut().push(compiled.clone());
             Some(compiled)
         };
-        let definition = Arc::new(definition::definition(store, crd, names, &CUSTOM, &compile)?);
+        let definition =
+            Arc::new(definition::definition(store, &self.plugins, crd, names, &CUSTOM, &compile)?);
         let made = Made { definition, schemas: schemas.into_inner() };
         Some(self.definitions.lock().insert(digest, made, DEFINITION_BYTES))
     }
@@ -336,7 +339,7 @@ mod tests {
 
     #[test]
     fn changes_that_come_late_are_not_believed() {
-        let customs = Customs::default();
+        let customs = Customs::new(Plugins::default());
         let (plane, name) = (PlaneId(9), GroupResource::new("shop.example", "widgets"));
         let catalog = Arc::new(Catalog::base(Vec::new(), "test"));
         assert!(customs.changed(plane, &name, Revision(3), Some(crd(3))).is_none(), "nothing is kept yet");
@@ -355,7 +358,7 @@ mod tests {
 
     #[test]
     fn planes_not_used_for_long_are_let_go() {
-        let customs = Customs::default();
+        let customs = Customs::new(Plugins::default());
         let catalog = Arc::new(Catalog::base(Vec::new(), "test"));
         for plane in 0..=PLANES_LEN_MAX as u64 {
             let epoch = customs.epoch(PlaneId(plane)).load(Ordering::Acquire);

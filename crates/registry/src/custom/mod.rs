@@ -17,6 +17,7 @@ mod warnings;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use polder_admission::Plugins;
 use polder_machinery::crd::{
     approval_condition, crd_problems_with, crd_status_problems, note_storage_version, set_crd_defaults,
 };
@@ -81,6 +82,7 @@ pub(crate) fn served_definition(registry: &Registry, crd: &Value) -> Option<Arc<
 /// A definition of one of our own kinds, written as a CRD is.
 pub(crate) fn own_definition(
     store: &Store,
+    plugins: &Plugins,
     crd: &Value,
     behavior: &'static Behavior,
 ) -> Option<ResourceDefinition> {
@@ -89,7 +91,7 @@ pub(crate) fn own_definition(
         Some(Arc::new(Compiled::new(schema, written, 0)))
     };
     let names = Names::read(crd.at(&["spec", "names"]));
-    definition::definition(store, crd, &names, behavior, &compile)
+    definition::definition(store, plugins, crd, &names, behavior, &compile)
 }
 
 /// Waits until nobody else writes CRDs of the plane, if this is about one.

@@ -18,6 +18,7 @@ fn registry() -> Registry {
         default_limits: Limits::default(),
         clock: || 1_800_000_000,
         authenticators: std::sync::Arc::default(),
+        plugins: Default::default(),
     };
     Registry::new(store.unwrap(), Chain::default(), options)
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use polder_admission::Plugins;
 use polder_model::{SmolStr, Value, json};
 use polder_store::Store;
 
@@ -104,7 +105,7 @@ pub(crate) fn definition(store: &Store, ledger: Arc<dyn Ledger>) -> Arc<Resource
             "schema": {"openAPIV3Schema": (schema())},
         }],
     }});
-    let definition = custom::own_definition(store, &crd, &EVENT);
+    let definition = custom::own_definition(store, &Plugins::default(), &crd, &EVENT);
     let mut definition = definition.expect("our own kinds are well-formed");
     definition.versions[0].verbs = ["get", "list", "watch"].map(SmolStr::new_static).to_vec();
     definition.versions[0].columns = Vec::new();

@@ -37,6 +37,7 @@ fn registry(offset: i64) -> Arc<Registry> {
         default_limits: Limits { objects: 2_000, object_bytes: 1 << 20, ..Limits::default() },
         clock: || 1_800_000_000,
         authenticators: std::sync::Arc::default(),
+        plugins: Default::default(),
     };
     Arc::new(Registry::new(store, Chain::default(), options))
 }

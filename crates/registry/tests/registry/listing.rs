@@ -46,6 +46,7 @@ impl World {
             default_limits: Limits { object_bytes: 1 << 20, ..Limits::default() },
             clock: || 1_767_225_600,
             authenticators: std::sync::Arc::default(),
+            plugins: Default::default(),
         };
         let registry = Arc::new(Registry::new(store.unwrap(), Chain::default(), options));
         let plane = registry.store.plane("core").unwrap();

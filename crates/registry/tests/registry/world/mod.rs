@@ -55,6 +55,7 @@ impl World {
             default_limits: Limits { object_bytes: 100_000, ..Limits::default() },
             clock,
             authenticators: std::sync::Arc::default(),
+            plugins: Default::default(),
         };
         let registry = Arc::new(Registry::new(store.unwrap(), Chain::default(), options));
         World { registry }
