@@ -1,7 +1,7 @@
 //! The admission chain: plugins that look at a write after it was authorized and before it is stored, and change it,
 //! refuse it, or ask for something to be written with it.
 //!
-//! A plugin is one file in `plugins/` and one line in [`plugins::ALL`]. It sees the request ([`Attributes`]), and through
+//! A plugin is one file in `plugins/` and one line in `plugins::ALL`. It sees the request ([`Attributes`]), and through
 //! [`World`] other objects of the same plane; it has no clock, no I/O and no way to another plane. All plugins change
 //! an object before any of them judges it, and whatever they ask to be written is committed with the object or not at
 //! all.
