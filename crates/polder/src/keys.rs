@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use polder_client::Runner;
 use polder_controllers::Told;
-use polder_server::{Pki, pki};
+use polder_server::Pki;
 use tokio_util::sync::CancellationToken;
 
 use crate::authentication::Authentication;
@@ -59,8 +59,7 @@ impl Keeper {
         }
         self.tell_controllers();
         if self.pki.is_admin_due(now) {
-            let text = self.pki.admin_kubeconfig(&self.url, now)?;
-            pki::write_private(&self.kubeconfig, &text)?;
+            self.pki.admin_write(&self.kubeconfig, &self.url, now)?;
             tracing::info!(path = %self.kubeconfig.display(), "the administrator has a new kubeconfig");
         }
         proxies

@@ -118,7 +118,7 @@ impl AccessWebhook {
         let Some(plane) = self.origins.store.plane_by_id(attributes.plane) else {
             return Ok(Decision::NO_OPINION);
         };
-        let origin = self.origins.of(&plane).await?;
+        let origin = self.origins.of(&plane).await.map_err(|status| self.fault(&status.message))?;
         let place = Place { plane: plane.id, name: plane.name.as_str(), forked_from: &origin };
         let spec = webhook::spec(attributes, place);
         match self.settings.conditions.hold(&spec) {

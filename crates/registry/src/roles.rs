@@ -49,6 +49,7 @@ const PLANE_BYTES_MAX: usize = 16 << 20;
 /// Bindings that are read by themselves before all are read again, at least; and written ones that are noted.
 const FOLLOWED_LEN_MIN: usize = 1024;
 const CHANGED_LEN_MAX: usize = 64;
+const FOLLOWED_BYTES_MAX: usize = 64 << 10;
 /// Of roles that are not there, so many are named.
 const MISSING_MAX: usize = 16;
 /// What takes more bytes is not read on a thread that others wait for.
@@ -304,16 +305,21 @@ impl Roles {
             if found.as_ref().is_some_and(|found| found.space != own.space) {
                 return Ok(None);
             }
+            // What is large is made where it keeps nobody waiting.
+            if found.as_ref().is_some_and(|found| found.record.len() > FOLLOWED_BYTES_MAX) {
+                return Ok(None);
+            }
             let bound = match found {
                 Some(found) => self.bound(plane, resource, &found).await?,
                 None => None,
             };
             index =
                 index.with((&name.namespace, &name.name), bound.map(Arc::new), |roles| self.known.set(roles));
-        }
-        // What is not needed any more is still weighed: now and then it must be known.
-        if index.bytes() > own.bytes.saturating_mul(2) {
-            return Ok(None);
+            // What is not needed any more is still weighed: now and then it must be known. And heavy sets of roles are not
+            // made again and again here.
+            if index.bytes() > own.bytes.saturating_mul(2) || index.bytes() > own.bytes + QUICK_BYTES_MAX {
+                return Ok(None);
+            }
         }
         let mut indexes = book.indexes.clone();
         let bytes = (book.bytes + index.bytes()).saturating_sub(indexes[own.place].bytes());

@@ -434,8 +434,9 @@ async fn open_to_all(state: &State, asked: &Asked<'_>) -> Result<Option<(Arc<Pla
         return Ok(None);
     }
     let Some(plane) = named_plane(state, asked.route).1 else { return Ok(None) };
-    let decision = state.registry.authorizer.authorize(&asked.attributes(plane.id)).await?;
-    Ok(decision.is_allow().then_some((plane, !is_told)))
+    // Who cannot be asked does not tell strangers that there is a plane.
+    let decision = state.registry.authorizer.authorize(&asked.attributes(plane.id)).await;
+    Ok(decision.is_ok_and(|decision| decision.is_allow()).then_some((plane, !is_told)))
 }
 
 fn named_plane<'a>(state: &State, route: &'a Route) -> (&'a str, Option<Arc<Plane>>) {

@@ -256,10 +256,15 @@ impl Pki {
 
     /// A kubeconfig for the provider: all planes, everything allowed. Its current context is the core plane.
     pub fn admin_kubeconfig(&self, url: &str, now: i64) -> Result<String, PkiError> {
+        self.kubeconfig(url, "core", "polder-admin", None, now)
+    }
+
+    /// Writes it to a file. What could not be written is due.
+    pub fn admin_write(&self, path: &Path, url: &str, now: i64) -> Result<(), PkiError> {
         let ca = self.ca();
-        let text = self.kubeconfig(url, "core", "polder-admin", None, now)?;
-        *self.admin.lock() = Some((now, ca));
-        Ok(text)
+        let written = self.admin_kubeconfig(url, now).and_then(|text| write_private(path, &text));
+        *self.admin.lock() = Some((if written.is_ok() { now } else { 0 }, ca));
+        written
     }
 
     /// A kubeconfig for one plane: everything allowed there, nothing anywhere else.

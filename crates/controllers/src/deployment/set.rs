@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use polder_machinery::schema::coerce::coerce;
+use polder_machinery::schema::table::builtin;
 use polder_model::Value;
 
 use super::annotations::REVISION;
@@ -72,7 +74,14 @@ pub(super) fn sum<'a>(sets: impl IntoIterator<Item = &'a Set>, of: impl Fn(&Set)
 
 /// Whether two templates are the same but for the hash that tells sets apart.
 pub(super) fn same_template(one: &Value, other: &Value) -> bool {
-    plain(one) == plain(other)
+    let (mut one, mut other) = (plain(one), plain(other));
+    if one == other {
+        return true;
+    }
+    // Objects from before zeros were dropped have them still; they mean nothing.
+    let Some(schema) = builtin().schema("io.k8s.api.core.v1.PodTemplateSpec") else { return false };
+    let whole = [&mut one, &mut other].into_iter().all(|template| coerce(schema.node(), template).is_ok());
+    whole && one == other
 }
 
 /// A template without what says nothing.
@@ -86,4 +95,24 @@ fn plain(template: &Value) -> Value {
         }
     }
     template
+}
+
+#[cfg(test)]
+mod tests {
+    use polder_model::json;
+
+    use super::*;
+
+    #[test]
+    fn zeros_make_no_difference() {
+        let template = |spec: Value| json!({"metadata": {"labels": {"a": "b"}}, "spec": spec});
+        let plain = template(json!({"containers": [{"name": "c", "env": [{"name": "E"}]}]}));
+        let zeros = template(json!({
+            "hostNetwork": false, "containers": [{"name": "c", "tty": false, "env": [{"name": "E", "value": ""}]}],
+        }));
+        let other =
+            template(json!({"hostNetwork": true, "containers": [{"name": "c", "env": [{"name": "E"}]}]}));
+        assert!(same_template(&plain, &zeros));
+        assert!(!same_template(&plain, &other));
+    }
 }

@@ -19,6 +19,8 @@ use crate::recorder::Recorder;
 const TURN_LEN_MAX: usize = 512;
 const PARALLEL: usize = 64;
 const PAGE_LEN: usize = 500;
+/// Owners of one object that are looked for in other namespaces.
+const MISPLACED_LEN_MAX: usize = 8;
 /// What an object has in it that may concern us. In quotes: lists of managed fields name them otherwise.
 const SIGNS: &[&str] = &["\"ownerReferences\"", "\"foregroundDeletion\"", "\"orphan\""];
 
@@ -177,10 +179,14 @@ impl Turn<'_> {
             return self.await_dependents(object, &value).await;
         }
         let mut found = Vec::new();
+        // Each may cost a list, and whoever reads of some has read enough.
+        let mut looks_left = MISPLACED_LEN_MAX;
         for reference in super::references(&value) {
             let uid = SmolStr::new(reference.str_at(&["uid"]).unwrap_or_default());
             let owner = self.owner(object, reference, &uid).await?;
-            if let Some(recorder) = self.recorder.filter(|_| matches!(owner, Owner::Gone | Owner::Unclear))
+            let is_lost = matches!(owner, Owner::Gone | Owner::Unclear) && looks_left > 0;
+            looks_left -= usize::from(is_lost);
+            if let Some(recorder) = self.recorder.filter(|_| is_lost)
                 && self.is_misplaced(object, reference, &uid).await?
             {
                 let message = plan::misplaced(&object.namespace, reference);

@@ -15,7 +15,7 @@ use polder_controllers::Told;
 use polder_model::SmolStr;
 use polder_registry::client::LocalClient;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
-use polder_server::{Aggregator, Pki, Server, State, pki};
+use polder_server::{Aggregator, Pki, Server, State};
 use polder_store::sealed::{Keyring, SealedEngine};
 use polder_store::{Store, StoreOptions};
 use polder_store_embedded::SqliteEngine;
@@ -111,7 +111,7 @@ impl Serve {
         let keyring = configuration.encryption.keyring(&self.data_dir)?;
         let store = self.open_store(&configuration, &site, keyring.clone())?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
-        let written = pki::write_private(&kubeconfig, &pki.admin_kubeconfig(&url, now())?);
+        let written = pki.admin_write(&kubeconfig, &url, now());
         match written {
             // On a full disk the server still starts.
             Err(error) if kubeconfig.exists() => {

@@ -8,6 +8,8 @@
 
 mod file;
 
+use std::collections::BTreeMap;
+
 use rcgen::{BasicConstraints, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -141,6 +143,9 @@ pub struct Keys {
     /// The digest of what every plane has been told; empty before anything has changed.
     #[serde(default)]
     pub told: String,
+    /// The newest number each family has had: what was dropped is remembered by its number, so that is not given again.
+    #[serde(default)]
+    last: BTreeMap<String, u32>,
 }
 
 impl Keys {
@@ -238,6 +243,7 @@ impl Keys {
             }
         } else if self.of(family).len() < GENERATIONS_LEN_MAX {
             let made = self.made(family, now, when)?;
+            self.last.insert(family.name().into(), made.number);
             self.of_mut(family).push(made);
         } else {
             return Err(PkiError::TooMany { family: family.name() });
@@ -248,7 +254,8 @@ impl Keys {
     fn made(&self, family: Family, now: i64, when: When) -> Result<Generation, PkiError> {
         let Terms { lifetime, lead, subject } = family.terms();
         let before = self.newest(family);
-        let number = before.map_or(1, |before| before.number + 1);
+        let last = self.last.get(family.name()).copied().unwrap_or_default();
+        let number = before.map_or(0, |before| before.number).max(last) + 1;
         let used_from = match (before, when) {
             (None, _) | (_, When::Now) => now,
             // One that is about to end is not waited for.

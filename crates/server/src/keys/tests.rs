@@ -129,6 +129,7 @@ fn operators_are_faster() {
     keys.rotate(Family::Authority, now, When::Told).unwrap();
     assert_eq!(keys.drop_generation(Family::Authority, 6, now).unwrap(), [6], "not used yet");
     assert_eq!(standings(&keys, Family::Authority, now), "4:Believed 5:InUse");
+    assert_eq!(keys.rotate(Family::Authority, now, When::Told).unwrap().number, 7, "no number twice");
 }
 
 #[test]

@@ -172,13 +172,16 @@ fn certificates_that_are_shown_are_renewed() {
     let world = World::new();
     let pki = world.open(START);
     let shown = || pki.current().serving.chain()[0].clone();
-    pki.admin_kubeconfig("https://x", START).unwrap();
+    let admin = world.directory.path().join("admin.kubeconfig");
+    pki.admin_write(&admin, "https://x", START).unwrap();
     let first = shown();
     pki.keep_up(START + 243 * DAY).unwrap();
     assert!(shown() == first && !pki.is_admin_due(START + 243 * DAY), "two thirds of a year are not over");
     pki.keep_up(START + 244 * DAY).unwrap();
     assert!(shown() != first && pki.is_admin_due(START + 244 * DAY));
-    pki.admin_kubeconfig("https://x", START + 244 * DAY).unwrap();
+    pki.admin_write(&world.directory.path().join("not/there"), "https://x", START + 244 * DAY).unwrap_err();
+    assert!(pki.is_admin_due(START + 244 * DAY), "what was not written is due");
+    pki.admin_write(&admin, "https://x", START + 244 * DAY).unwrap();
     assert!(!pki.is_admin_due(START + 244 * DAY));
     let second = shown();
     let file = KeyFile::existing(world.directory.path()).unwrap();

@@ -191,6 +191,13 @@ impl Index {
         about.extend(subjects(&bound));
         about.sort_unstable();
         about.dedup();
+        // Each subject of the new one by itself: a binding may have very many.
+        let mut numbers: HashMap<(bool, SmolStr), Vec<usize>> = HashMap::new();
+        for (number, own) in bound.iter().flat_map(|bound| bound.binding.subjects.iter().enumerate()) {
+            if let Some(own) = subject_key(own, namespace) {
+                numbers.entry(own).or_default().push(number);
+            }
+        }
         if let Some(bound) = &bound {
             index.bytes += bound.bytes();
             index.bounds.insert(key, bound.clone());
@@ -205,13 +212,9 @@ impl Index {
                     found.add(grant.clone());
                 }
             }
-            let own = bound
-                .iter()
-                .flat_map(|bound| bound.binding.subjects.iter().enumerate().map(move |own| (bound, own)));
-            for (bound, (number, own)) in own {
-                if subject_key(own, namespace).is_some_and(|own| own == (is_group, subject.clone())) {
-                    found.add(Grant { bound: bound.clone(), subject: number });
-                }
+            let own = numbers.remove(&(is_group, subject.clone())).unwrap_or_default();
+            for (bound, number) in bound.iter().flat_map(|bound| own.iter().map(move |own| (bound, *own))) {
+                found.add(Grant { bound: bound.clone(), subject: number });
             }
             let new = (!found.is_empty()).then(|| Arc::new(Held::new(found, &mut intern)));
             if let Some(new) = &new {
