@@ -13,6 +13,8 @@ use polder_server::audit::{
 };
 use serde::Deserialize;
 
+use crate::reviewer::split_path;
+
 /// `audit:` of a server configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -131,27 +133,30 @@ impl WebhookConfiguration {
 /// renewed.
 struct Poster {
     kubeconfig: PathBuf,
-    used: Mutex<(Access, Arc<Client>)>,
+    used: Mutex<(Access, Arc<Client>, String)>,
 }
 
 impl Poster {
     fn new(kubeconfig: &Path) -> anyhow::Result<Poster> {
         let access = Kubeconfig::read(kubeconfig)?.access(None)?;
-        let client = Arc::new(Poster::client(&access)?);
-        Ok(Poster { kubeconfig: kubeconfig.into(), used: Mutex::new((access, client)) })
+        let (client, path) = Poster::client(&access)?;
+        Ok(Poster { kubeconfig: kubeconfig.into(), used: Mutex::new((access, client, path)) })
     }
 
-    fn client(access: &Access) -> anyhow::Result<Client> {
+    /// The way to a webhook, and the path it is at.
+    fn client(access: &Access) -> anyhow::Result<(Arc<Client>, String)> {
+        let mut access = access.clone();
+        let path = split_path(&mut access);
         let bounds = ClientOptions {
             patience: Duration::from_secs(30),
             answer_bytes_max: 64 << 10,
             ..ClientOptions::default()
         };
-        Ok(Client::new(access, bounds)?)
+        Ok((Arc::new(Client::new(&access, bounds)?), path))
     }
 
     /// The client for what the files say by now; the one from before if something is wrong with them.
-    async fn current(&self) -> Arc<Client> {
+    async fn current(&self) -> (Arc<Client>, String) {
         let path = self.kubeconfig.clone();
         // A file may be on a disk that is away.
         let read = move || anyhow::Ok(Kubeconfig::read(&path)?.access(None)?);
@@ -160,23 +165,24 @@ impl Poster {
         let changed = access.and_then(|access| {
             Ok(match access == used.0 {
                 true => None,
-                false => Some((Arc::new(Poster::client(&access)?), access)),
+                false => Some((Poster::client(&access)?, access)),
             })
         });
         match changed {
-            Ok(Some((client, access))) => *used = (access, client),
+            Ok(Some(((client, path), access))) => *used = (access, client, path),
             Ok(None) => {}
             Err(error) => tracing::warn!("the way to the audit webhook stays as it was: {error:#}"),
         }
-        used.1.clone()
+        (used.1.clone(), used.2.clone())
     }
 }
 
 impl AuditPoster for Poster {
     fn post(&self, body: Vec<u8>) -> std::pin::Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
         Box::pin(async move {
-            let client = self.current().await;
-            let answer = client.send(Method::POST, "", Some(("application/json", Bytes::from(body)))).await;
+            let (client, path) = self.current().await;
+            let body = Some(("application/json", Bytes::from(body)));
+            let answer = client.send(Method::POST, &path, body).await;
             let answer = answer.map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
             match answer.status {
                 200..300 => Ok(()),

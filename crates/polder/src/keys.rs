@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use polder_client::Runner;
 use polder_controllers::Told;
 use polder_server::Pki;
+use polder_store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::authentication::Authentication;
@@ -26,6 +28,9 @@ pub(crate) struct Keeper {
     pub(crate) kubeconfig: PathBuf,
     pub(crate) url: String,
     pub(crate) clock: fn() -> i64,
+    pub(crate) store: Arc<Store>,
+    /// What was believed when somebody last looked, and until when.
+    pub(crate) believed: Arc<Mutex<Vec<(String, i64)>>>,
 }
 
 impl Keeper {
@@ -57,12 +62,26 @@ impl Keeper {
         if is_news {
             tracing::info!("the authorities of this server have changed: planes are told");
         }
+        self.end_watches(now);
         self.tell_controllers();
         if self.pki.is_admin_due(now) {
             self.pki.admin_write(&self.kubeconfig, &self.url, now)?;
             tracing::info!(path = %self.kubeconfig.display(), "the administrator has a new kubeconfig");
         }
         proxies
+    }
+
+    /// A request is asked anew who it is from, a watch is not. So when something is dropped that was still believed, watches end, and
+    /// whoever is still somebody goes on where it was.
+    fn end_watches(&self, now: i64) {
+        let believed = self.pki.ends(now);
+        let before = std::mem::replace(&mut *self.believed.lock(), believed.clone());
+        let is_dropped =
+            |(name, end): &(String, i64)| *end > now && !believed.iter().any(|(own, _)| own == name);
+        if before.iter().any(is_dropped) {
+            tracing::info!("a key was dropped: watches end, and begin again for those who may");
+            self.store.end_client_watches();
+        }
     }
 
     fn tell_controllers(&self) {

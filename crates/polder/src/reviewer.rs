@@ -19,6 +19,15 @@ pub(crate) fn held(kubeconfig: &Path) -> Held {
     access.map_err(|error| format!("{:#}", anyhow::Error::new(error)))
 }
 
+/// Takes the path off the URL of a server that is a webhook.
+pub(crate) fn split_path(access: &mut Access) -> String {
+    let start = access.server.find("://").map_or(0, |at| at + 3);
+    match access.server[start..].find('/') {
+        Some(at) => access.server.split_off(start + at),
+        None => "/".to_owned(),
+    }
+}
+
 pub(crate) struct Reviewer {
     client: Client,
     path: String,
@@ -28,11 +37,7 @@ impl Reviewer {
     /// `patience` is for a whole answer.
     pub(crate) fn new(held: &Held, patience: Duration) -> anyhow::Result<Reviewer> {
         let mut access = held.clone().map_err(anyhow::Error::msg)?;
-        let start = access.server.find("://").map_or(0, |at| at + 3);
-        let path = match access.server[start..].find('/') {
-            Some(at) => access.server.split_off(start + at),
-            None => "/".to_owned(),
-        };
+        let path = split_path(&mut access);
         let options = ClientOptions {
             dial_patience: DIAL_PATIENCE.min(patience),
             patience,

@@ -248,6 +248,11 @@ impl Store {
         self.shared.feed.end_collection(plane, resource);
     }
 
+    /// Ends every watch on a collection; whoever may watch begins again.
+    pub fn end_client_watches(&self) {
+        self.shared.feed.end_collections();
+    }
+
     /// Ends every watch: the server stops.
     pub fn end_all_watches(&self) {
         self.shared.feed.end_all();

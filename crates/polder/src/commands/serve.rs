@@ -175,6 +175,8 @@ impl Serve {
             kubeconfig: kubeconfig.clone(),
             url: url.clone(),
             clock: now,
+            store: store.clone(),
+            believed: Arc::new(parking_lot::Mutex::new(pki.ends(now()))),
         };
         registry.tasks.spawn(keeper.keep_up(stop.clone()));
         let running_controllers = runner.clone().run(registry.tasks.clone(), long.clone(), stop.clone());

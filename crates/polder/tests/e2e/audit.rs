@@ -4,8 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use polder_test_support::webhook::WebhookServer;
 use polder_test_support::{Client, Value, json};
 
 use crate::process::{MAPS, PLANES, Polder};
@@ -402,4 +404,29 @@ fn kubectl_shows_the_trail() {
         let explained = run(&["explain", "events.objectRef", "--api-version=audit.polder.dev/v1alpha1"]);
         assert!(explained.contains("subresource"), "{explained}");
     }
+}
+
+/// What the policy wants noted reaches a real webhook, at the path its kubeconfig names.
+#[test]
+fn events_reach_the_webhook() {
+    static NOTED: AtomicUsize = AtomicUsize::new(0);
+    let webhook = WebhookServer::start(|path, _| {
+        NOTED.fetch_add(usize::from(path == "/note/events"), Ordering::Relaxed);
+        Err((200, "{}".into()))
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let (policy, file) = (directory.path().join("policy.yaml"), directory.path().join("webhook.kubeconfig"));
+    fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n").unwrap();
+    fs::write(&file, webhook.unwrap().kubeconfig("/note/events")).unwrap();
+    let configuration = format!(
+        "audit: {{policy: {}, webhook: {{kubeconfig: {}, batchSeconds: 1}}}}\n",
+        policy.display(),
+        file.display()
+    );
+    let polder = Polder::start_in(directory, &configuration);
+    polder.plane("acme").post(MAPS, &json!({"metadata": {"name": "a"}})).expect(201);
+    until("the webhook has heard of it", || (NOTED.load(Ordering::Relaxed) > 0).then_some(()));
+    let text = polder.admin.get("/metrics").expect(200).text();
+    let lost = text.lines().filter(|line| line.starts_with("polder_audit_lost_events_total"));
+    assert!(lost.clone().all(|line| line.ends_with(" 0")), "{:?}", lost.collect::<Vec<_>>());
 }

@@ -155,6 +155,7 @@ fn what_is_dropped_is_believed_no_more() {
     let mut connection = acme.connect().unwrap();
     let mut ask = || connection.send(&acme.head("GET", MAPS, &[], b""), b"").unwrap().code;
     assert_eq!(ask(), 200);
+    let mut watch = acme.watch(&format!("{MAPS}?watch=true&fieldSelector=metadata.name%3Dlater"));
     let data = polder.data();
     let refused = keys(&data, &["drop", "authority-1"]);
     assert!(!refused.status.success());
@@ -164,6 +165,7 @@ fn what_is_dropped_is_believed_no_more() {
         assert_eq!(keys_ok(&data, &["drop", &format!("{family}-1")]), format!("{family}-1 dropped\n"));
     }
     eventually("the open connection is nobody's", || ask() == 401);
+    assert!(watch.next_event().unwrap().is_none(), "a watch of somebody who is nobody now has ended");
     assert!(acme.connect().and_then(|mut new| new.send(&acme.head("GET", MAPS, &[], b""), b"")).is_err());
     eventually("the administrator has a new kubeconfig", || {
         let text = fs::read_to_string(data.join("admin.kubeconfig")).unwrap();

@@ -121,6 +121,9 @@ fn quiet(lines: &[u8]) -> Cow<'_, [u8]> {
 }
 
 fn open(path: &Path) -> io::Result<File> {
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 

@@ -142,6 +142,10 @@ impl Feed {
         self.channels.lock().collections.remove(&(plane, resource));
     }
 
+    pub(crate) fn end_collections(&self) {
+        self.channels.lock().collections.clear();
+    }
+
     pub(crate) fn end_all(&self) {
         let mut channels = self.channels.lock();
         channels.collections.clear();

@@ -38,13 +38,13 @@ pub(crate) struct Spec {
     /// A name for people.
     #[arg(long, value_name = "TEXT")]
     display_name: Option<String>,
-    /// What the plane may use: objects, storedBytes, objectBytes, watches, requestsInFlight, requestsPerSecond.
+    /// What the plane may use: objects, storedBytes, objectBytes, watches, requestsInFlight, requestsPerSecond, weight.
     #[arg(long = "limit", value_name = "WHAT=NUMBER")]
     limits: Vec<Limit>,
 }
 
-const LIMITS: [&str; 6] =
-    ["objects", "storedBytes", "objectBytes", "watches", "requestsInFlight", "requestsPerSecond"];
+const LIMITS: [&str; 7] =
+    ["objects", "storedBytes", "objectBytes", "watches", "requestsInFlight", "requestsPerSecond", "weight"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Limit {
