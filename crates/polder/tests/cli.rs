@@ -199,6 +199,7 @@ fn objects(export: &str) -> Vec<Value> {
         let kind = value.str_at(&["kind"]).unwrap_or_default();
         ["kube-root-ca.crt", "extension-apiserver-authentication"].contains(&name)
             || (kind.starts_with("Endpoint") && name == "kubernetes")
+            || kind == "ComponentStatus"
     };
     objects.filter(|value| !of_site(value)).collect()
 }
