@@ -11,6 +11,7 @@ mod follow;
 mod keys;
 mod kms;
 mod log;
+mod precedence;
 mod reviewer;
 mod webhooks;
 

@@ -10,6 +10,7 @@
 //! Invariant: what the engine below has is what the entries up to `position` say, and nothing else.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -20,6 +21,8 @@ use crate::key::{ResourceId, Revision, SpaceId};
 
 /// The note under which an engine keeps how much of a journal it has.
 const POSITION: &str = "journal-position";
+/// How long to wait for an entry that is on its way, before looking again.
+const ARRIVAL: Duration = Duration::from_millis(2);
 
 /// How many entries there are before a place in a journal; what that means is for the journal to say, but it grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +33,9 @@ pub trait Journal: Send {
     /// Adds an entry if the last one is at `after`; durable for all when this returns. `None`: somebody else was first.
     /// [`EngineError::Unknown`] when it may or may not be there: then it is among the entries that follow, or never will be.
     fn append(&mut self, after: Position, entry: &Entry) -> Result<Option<Position>, EngineError>;
+
+    /// Where the last entry is that anybody has added by now.
+    fn end(&mut self) -> Result<Position, EngineError>;
 
     /// The first entry behind a position, if it has arrived here.
     fn next(&mut self, after: Position) -> Result<Option<(Position, Arc<Entry>)>, EngineError>;
@@ -57,6 +63,45 @@ pub enum Act {
     Rewrite(SpaceId, Vec<FilledVersion>),
 }
 
+/// How resources are numbered while there is no store yet.
+struct Numbering(Mutex<Numbers>);
+
+struct Numbers {
+    ids: HashMap<GroupResource, ResourceId>,
+    next: u32,
+    unstored: Vec<(ResourceId, GroupResource)>,
+}
+
+impl Numbering {
+    fn new(known: &[(ResourceId, GroupResource)]) -> Numbering {
+        let next = known.iter().map(|(id, _)| id.0 + 1).max().unwrap_or(0);
+        let ids = known.iter().map(|(id, name)| (name.clone(), *id)).collect();
+        Numbering(Mutex::new(Numbers { ids, next, unstored: Vec::new() }))
+    }
+
+    fn stored(&self) {
+        self.0.lock().unstored.clear();
+    }
+}
+
+impl Names for Numbering {
+    fn resource_id(&self, name: &GroupResource) -> ResourceId {
+        let mut numbers = self.0.lock();
+        if let Some(id) = numbers.ids.get(name) {
+            return *id;
+        }
+        let id = ResourceId(numbers.next);
+        numbers.next += 1;
+        numbers.ids.insert(name.clone(), id);
+        numbers.unstored.push((id, name.clone()));
+        id
+    }
+
+    fn unstored(&self) -> Vec<(ResourceId, GroupResource)> {
+        self.0.lock().unstored.clone()
+    }
+}
+
 /// An engine whose history is shared.
 pub struct Replica<E, J> {
     local: E,
@@ -79,6 +124,21 @@ impl<E: Engine, J: Journal> Replica<E, J> {
         let entry = Entry { act, names };
         self.position = self.journal.append(self.position, &entry)?.ok_or(EngineError::Overtaken)?;
         Ok(entry.act)
+    }
+
+    /// Takes all that others have added by now, however long that takes.
+    fn take_all(&mut self, recovered: &mut Recovered) -> Result<(), EngineError> {
+        let names = Numbering::new(&recovered.resources);
+        let end = self.journal.end()?;
+        while self.position < end {
+            match self.follow(&names)? {
+                Some(_) => names.stored(),
+                None if self.position < end => std::thread::sleep(ARRIVAL),
+                None => {}
+            }
+        }
+        *recovered = self.local.recover()?;
+        Ok(())
     }
 
     /// Makes a batch durable here that is in the journal.
@@ -129,13 +189,14 @@ impl Entry {
 impl<E: Engine, J: Journal> Engine for Replica<E, J> {
     fn recover(&mut self) -> Result<Recovered, EngineError> {
         let mut recovered = self.local.recover()?;
-        self.names = recovered.resources.iter().cloned().collect();
-        if let Some(at) = recovered.notes.iter().position(|(name, _)| name == POSITION) {
-            let (_, bytes) = recovered.notes.remove(at);
-            let bytes = (*bytes).try_into();
+        if let Some((_, bytes)) = recovered.notes.iter().find(|(name, _)| name == POSITION) {
+            let bytes = (**bytes).try_into();
             let bytes = bytes.map_err(|_| EngineError::Damaged("the position in the journal".into()))?;
             self.position = Position(u64::from_le_bytes(bytes));
         }
+        self.take_all(&mut recovered)?;
+        self.names = recovered.resources.iter().cloned().collect();
+        recovered.notes.retain(|(name, _)| name != POSITION);
         Ok(recovered)
     }
 
@@ -250,6 +311,14 @@ impl MemoryJournal {
 }
 
 impl Journal for MemoryJournal {
+    fn end(&mut self) -> Result<Position, EngineError> {
+        let shared = self.shared.lock();
+        if shared.cut_off.contains(&self.number) {
+            return Err(EngineError::Failed("the journal cannot be reached".into()));
+        }
+        Ok(Position(shared.entries.len() as u64))
+    }
+
     fn append(&mut self, after: Position, entry: &Entry) -> Result<Option<Position>, EngineError> {
         let mut shared = self.shared.lock();
         if shared.cut_off.contains(&self.number) {

@@ -1,8 +1,19 @@
 //! The memory engine under the suite of all engines: as it is, with every record sealed, alone and among others on a journal.
 
+use std::path::Path;
+use std::sync::Arc;
+
+use polder_model::GroupResource;
 use polder_store::conformance::Fixture;
 use polder_store::engine::Engine;
 use polder_store::memory::MemoryEngine;
+use polder_store::sealed::{KeyFile, Keyring, SealedEngine};
+
+fn keyring(directory: &Path) -> Arc<Keyring> {
+    let file = KeyFile::made_at(directory.join("encryption.key"));
+    let resources = ["pods", "configs"].map(|name| GroupResource::new("", name));
+    Keyring::new(Box::new(file), resources.to_vec())
+}
 
 struct Memory(MemoryEngine);
 
@@ -19,18 +30,13 @@ fn memory() -> Box<dyn Fixture> {
 polder_store::conformance_tests!(memory);
 
 mod sealed {
-    use polder_model::GroupResource;
-    use polder_store::sealed::{KeyFile, Keyring, SealedEngine};
-
     use super::*;
 
     struct Sealed(MemoryEngine, tempfile::TempDir);
 
     impl Fixture for Sealed {
         fn engine(&self) -> Box<dyn Engine> {
-            let file = KeyFile::made_at(self.1.path().join("encryption.key"));
-            let resources = ["pods", "configs"].map(|name| GroupResource::new("", name));
-            Box::new(SealedEngine::new(self.0.clone(), Keyring::new(Box::new(file), resources.to_vec())))
+            Box::new(SealedEngine::new(self.0.clone(), keyring(self.1.path())))
         }
     }
 
@@ -76,14 +82,24 @@ mod replicas {
         engines: Mutex<[MemoryEngine; 3]>,
     }
 
+    impl Three {
+        fn replica(&self, number: usize) -> Replica<MemoryEngine, MemoryJournal> {
+            let engine = self.engines.lock()[number].clone();
+            Replica::new(engine, self.journal.replica(number))
+        }
+
+        fn empty(&self, number: usize) {
+            self.engines.lock()[number] = MemoryEngine::default();
+        }
+    }
+
     impl Replicas for Three {
         fn engine(&self, number: usize) -> Box<dyn Engine> {
-            let engine = self.engines.lock()[number].clone();
-            Box::new(Replica::new(engine, self.journal.replica(number)))
+            Box::new(self.replica(number))
         }
 
         fn new_engine(&self, number: usize) -> Box<dyn Engine> {
-            self.engines.lock()[number] = MemoryEngine::default();
+            self.empty(number);
             self.engine(number)
         }
 
@@ -101,4 +117,36 @@ mod replicas {
     }
 
     polder_store::replica_tests!(three);
+
+    mod sealed {
+        use super::*;
+
+        /// The same, with what they store sealed; all have the same key file.
+        struct Sealed(Three, tempfile::TempDir);
+
+        impl Replicas for Sealed {
+            fn engine(&self, number: usize) -> Box<dyn Engine> {
+                Box::new(SealedEngine::new(self.0.replica(number), keyring(self.1.path())))
+            }
+
+            fn new_engine(&self, number: usize) -> Box<dyn Engine> {
+                self.0.empty(number);
+                self.engine(number)
+            }
+
+            fn cut_off(&self, number: usize, is_cut_off: bool) {
+                self.0.cut_off(number, is_cut_off);
+            }
+
+            fn set_leader(&self, number: usize) {
+                self.0.set_leader(number);
+            }
+        }
+
+        fn three_sealed() -> Box<dyn Replicas> {
+            Box::new(Sealed(Three::default(), tempfile::tempdir().expect("a temporary directory")))
+        }
+
+        polder_store::replica_tests!(three_sealed);
+    }
 }

@@ -29,6 +29,7 @@ use crate::extensions::Extensions;
 use crate::follow::follow;
 use crate::keys::Keeper;
 use crate::log::OneLine;
+use crate::precedence::{self, Yielding};
 use crate::webhooks::Webhooks;
 
 /// How long the last audit events may take to leave.
@@ -65,19 +66,26 @@ impl Serve {
             .with_ansi(colors)
             .init();
         take_files();
+        precedence::come_first();
+        let yielding = Yielding::new();
+        let give_way = || {
+            let yielding = yielding.clone();
+            move || yielding.enter()
+        };
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         // Under load, look for new requests often: a turn is short, and a quiet plane's request should not wait for many.
         let runtime = runtime.enable_all().event_interval(8).build()?;
         // Planes that use much are served on threads that come after the others.
         let mut busy = tokio::runtime::Builder::new_multi_thread();
         let busy =
-            busy.thread_name("busy").enable_all().event_interval(8).on_thread_start(give_way).build()?;
+            busy.thread_name("busy").enable_all().event_interval(8).on_thread_start(give_way()).build()?;
         // Controllers have threads of their own: whatever they compute, requests are answered. Those of planes that need much
         // have others, which give way too: whatever these compute, the others go on.
         let mut light = tokio::runtime::Builder::new_multi_thread();
         let light = light.thread_name("controllers").enable_all().build()?;
         let mut long = tokio::runtime::Builder::new_multi_thread();
-        let long = long.thread_name("controllers-long").enable_all().on_thread_start(give_way).build()?;
+        let long = long.thread_name("controllers-long").enable_all().on_thread_start(give_way()).build()?;
+        runtime.spawn(yielding.look_after());
         runtime.block_on(self.serve(started, [light.handle(), long.handle(), busy.handle()]))
     }
 
@@ -337,14 +345,6 @@ fn take_files() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         tracing::debug!(%error, "no more files may be open than before");
-    }
-}
-
-/// Lets this thread come after the others of the process.
-fn give_way() {
-    const NICE: i32 = 10;
-    if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE) {
-        tracing::debug!(%error, "a thread could not be made to give way");
     }
 }
 

@@ -134,6 +134,7 @@ impl Place {
         let store = AtRest::open(&directory)?;
         let keyring = self.keyring()?;
         keyring.open(&store.recovered().notes)?;
+        keyring.learn(&store.recovered().resources);
         let mut checked = Checked::default();
         for resource in keyring.resources() {
             checked.resource(&store, &keyring, resource, &directory)?;

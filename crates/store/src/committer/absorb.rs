@@ -37,6 +37,10 @@ impl Committer {
         }
         if let Err(error) = self.catch_up() {
             tracing::error!(error = %chain(&error), "cannot follow the other replicas");
+            // Perhaps it is kept below, and was not made visible: the next start tells.
+            if matches!(error, EngineError::Unknown(_) | EngineError::Damaged(_)) {
+                self.stop();
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::chores::{Rewrapping, SealingPass};
 use super::cipher::Cipher;
@@ -12,9 +12,11 @@ use super::reader::SealedReader;
 use super::record::{self, Place};
 use super::wrapped::KeyError;
 use crate::engine::{
-    Batch, Engine, EngineError, FilledVersion, ObjectWrite, Reader, Recovered, SpaceState, Version,
+    Batch, Bell, Engine, EngineError, FilledVersion, Names, Note, ObjectWrite, Reader, Recovered, SpaceState,
+    Version,
 };
 use crate::key::{Revision, SpaceId};
+use crate::object::Record;
 
 /// An engine around an engine.
 pub struct SealedEngine<E> {
@@ -86,11 +88,44 @@ impl<E: Engine> SealedEngine<E> {
                     }
                 },
             };
-            let place =
-                Place { space, resource: entry.resource, name: &entry.name, revision: entry.revision };
+            let resource = self.keyring.name_of(entry.resource)?;
+            let resource = (entry.resource, &resource);
+            let place = Place { space, resource, name: &entry.name, revision: entry.revision };
             *record = Some(record::seal(&cipher, place, plain).ok_or_else(|| failed(KeyError::NoRandom))?);
         }
         Ok(Some((sealed, made)))
+    }
+
+    /// Opens the store keys, makes one if it is needed, and looks what is left to rewrite.
+    fn begin(&mut self, notes: &[Note], recovered: &Recovered) -> Result<(), EngineError> {
+        self.current = recovered.current;
+        self.keyring.learn(&recovered.resources);
+        let dropped = recovered.spaces.iter().filter(|row| row.state == SpaceState::Dropped);
+        self.keyring.dropped().extend(dropped.map(|row| row.id));
+        if let Some((key, note)) = self.keyring.begin(notes).map_err(failed)? {
+            self.inner.apply(&Batch { notes: vec![note], ..self.rows() })?;
+            self.keyring.insert(key);
+        }
+        self.begin_chores(notes, recovered)
+    }
+
+    /// Opens what another replica has sealed.
+    fn opened(&self, batch: &mut Batch) -> Result<(), EngineError> {
+        self.keyring.learn(&batch.resources);
+        self.keyring.take_over(&std::mem::take(&mut batch.notes)).map_err(failed)?;
+        for ObjectWrite { entry, record } in &mut batch.objects {
+            let Some(sealed) = record.as_ref().and_then(Record::sealed) else { continue };
+            let cipher = self.keyring.data_key(&*self.reader, entry.space)?;
+            let resource = self.keyring.name_of(entry.resource)?;
+            let resource = (entry.resource, &resource);
+            let place = Place { space: entry.space, resource, name: &entry.name, revision: entry.revision };
+            let opened = cipher.and_then(|cipher| record::open(&cipher, place, sealed));
+            let damaged = || {
+                EngineError::Damaged(format!("what another replica wrote as {} does not open", entry.name))
+            };
+            *record = Some(opened.ok_or_else(damaged)?);
+        }
+        Ok(())
     }
 
     /// Versions as they go into a space.
@@ -103,27 +138,37 @@ impl<E: Engine> SealedEngine<E> {
         for FilledVersion { resource, name, version: Version { revision, record } } in &mut sealed {
             let Some(plain) = record.as_ref().filter(|_| self.keyring.is_chosen(*resource)) else { continue };
             let cipher = self.data_key(space)?;
-            let place = Place { space, resource: *resource, name, revision: *revision };
+            let resource_name = self.keyring.name_of(*resource)?;
+            let place = Place { space, resource: (*resource, &resource_name), name, revision: *revision };
             *record = Some(record::seal(&cipher, place, plain).ok_or_else(|| failed(KeyError::NoRandom))?);
         }
         Ok(sealed)
     }
 }
 
+/// Notes which spaces a batch drops, or makes anew.
+fn note_dropped(keyring: &Keyring, dropped: &mut HashSet<SpaceId>, batch: &Batch) {
+    for row in &batch.spaces {
+        if row.state == SpaceState::Dropped {
+            dropped.insert(row.id);
+            keyring.forget(row.id);
+        } else {
+            dropped.remove(&row.id);
+        }
+    }
+}
+
 impl<E: Engine> Engine for SealedEngine<E> {
     fn recover(&mut self) -> Result<Recovered, EngineError> {
-        let mut recovered = self.inner.recover()?;
-        let notes = std::mem::take(&mut recovered.notes);
-        self.current = recovered.current;
-        self.keyring.learn(&recovered.resources);
-        let dropped = recovered.spaces.iter().filter(|row| row.state == SpaceState::Dropped);
-        self.keyring.dropped().extend(dropped.map(|row| row.id));
-        if let Some((key, note)) = self.keyring.begin(&notes).map_err(failed)? {
-            self.inner.apply(&Batch { notes: vec![note], ..self.rows() })?;
-            self.keyring.insert(key);
+        loop {
+            let mut recovered = self.inner.recover()?;
+            let notes = std::mem::take(&mut recovered.notes);
+            match self.begin(&notes, &recovered) {
+                // Another replica has begun at the same time, and perhaps made a store key.
+                Err(EngineError::Overtaken) => {}
+                begun => return begun.map(|()| recovered),
+            }
         }
-        self.begin_chores(&notes, &recovered)?;
-        Ok(recovered)
     }
 
     fn apply(&mut self, batch: &Batch) -> Result<(), EngineError> {
@@ -139,20 +184,34 @@ impl<E: Engine> Engine for SealedEngine<E> {
         self.inner.apply(batch)?;
         self.current = self.current.max(batch.last);
         if !batch.spaces.is_empty() {
-            let mut dropped = held.unwrap_or_else(|| keyring.dropped());
-            for row in &batch.spaces {
-                if row.state == SpaceState::Dropped {
-                    dropped.insert(row.id);
-                    keyring.forget(row.id);
-                } else {
-                    dropped.remove(&row.id);
-                }
-            }
+            note_dropped(&keyring, &mut held.unwrap_or_else(|| keyring.dropped()), batch);
         }
         for (space, cipher) in made.into_iter().flatten() {
             keyring.keep(*space, cipher.clone());
         }
         Ok(())
+    }
+
+    fn follow(&mut self, names: &dyn Names) -> Result<Option<Batch>, EngineError> {
+        let keyring = self.keyring.clone();
+        let following = keyring.following();
+        let Some(mut batch) = self.inner.follow(names)? else { return Ok(None) };
+        if !batch.spaces.is_empty() {
+            note_dropped(&keyring, &mut keyring.dropped(), &batch);
+        }
+        drop(following);
+        self.current = self.current.max(batch.last);
+        // It is kept below already: whoever does not get it here has less than all.
+        self.opened(&mut batch).map_err(|error| EngineError::Unknown(Box::new(error)))?;
+        Ok(Some(batch))
+    }
+
+    fn set_bell(&mut self, bell: Bell) {
+        self.inner.set_bell(bell);
+    }
+
+    fn leads(&self) -> bool {
+        self.inner.leads()
     }
 
     fn compact(&mut self, floor: Revision) -> Result<Revision, EngineError> {
@@ -182,7 +241,8 @@ impl<E: Engine> Engine for SealedEngine<E> {
 
     fn chore(&mut self) -> Result<bool, EngineError> {
         // Whatever is wrong above, what is destroyed below does not wait for it.
-        let (own, below) = (self.rewrite_some(), self.inner.chore());
+        let own = if self.inner.leads() { self.rewrite_some() } else { Ok(false) };
+        let below = self.inner.chore();
         Ok(own? | below?)
     }
 

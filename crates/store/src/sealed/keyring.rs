@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use polder_model::{GroupResource, SmolStr, format_smolstr};
 
@@ -32,6 +32,10 @@ pub struct Keyring {
     data_keys: Mutex<DataKeys>,
     dropped: Mutex<HashSet<SpaceId>>,
     chosen: RwLock<HashSet<ResourceId>>,
+    /// What the numbers of resources stand for.
+    names: RwLock<HashMap<ResourceId, GroupResource>>,
+    /// Held while what other replicas did is taken over: spaces that were dropped there are known as such afterwards.
+    following: Mutex<()>,
     /// A store key that was made outside of commits and has to be noted.
     pending: Mutex<Option<StoreKey>>,
     /// What was gone around.
@@ -84,6 +88,8 @@ impl Keyring {
             data_keys: Mutex::default(),
             dropped: Mutex::default(),
             chosen: RwLock::default(),
+            names: RwLock::default(),
+            following: Mutex::default(),
             pending: Mutex::default(),
             damaged: AtomicU64::new(0),
         })
@@ -190,6 +196,24 @@ impl Keyring {
         store_keys.opened.insert(key.number, Arc::new(key));
     }
 
+    /// What another replica has noted about store keys: new ones are opened, which asks outside.
+    pub(super) fn take_over(&self, notes: &[StoredNote]) -> Result<(), KeyError> {
+        for (name, value) in notes.iter().filter(|(name, _)| name.starts_with(STORE_KEY_NOTE)) {
+            match value {
+                Some(value) => {
+                    self.open(&[(name.clone(), value.clone())])?;
+                    // Whatever waits here was made for the same reason.
+                    *self.pending.lock() = None;
+                }
+                None => {
+                    let number = name.strip_prefix(STORE_KEY_NOTE).and_then(|number| number.parse().ok());
+                    number.and_then(|number| self.retire(number));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The numbers of the store keys before the newest, as they are noted.
     pub(super) fn outdated(&self) -> Vec<(u32, SmolStr)> {
         let store_keys = self.store_keys.read();
@@ -212,13 +236,23 @@ impl Keyring {
         store_keys.noted.last().and_then(|number| store_keys.opened.get(number)).cloned()
     }
 
-    /// Notes which resources are to be sealed.
-    pub(super) fn learn(&self, resources: &[(ResourceId, GroupResource)]) {
+    /// Learns what resources are called, and which of them are to be sealed.
+    pub fn learn(&self, resources: &[(ResourceId, GroupResource)]) {
         for (id, resource) in resources {
+            self.names.write().insert(*id, resource.clone());
             if self.resources.contains(resource) {
                 self.chosen.write().insert(*id);
             }
         }
+    }
+
+    pub(super) fn name_of(&self, resource: ResourceId) -> Result<GroupResource, EngineError> {
+        let name = self.names.read().get(&resource).cloned();
+        name.ok_or_else(|| EngineError::Damaged(format!("nobody knows what resource {} is", resource.0)))
+    }
+
+    pub(super) fn following(&self) -> MutexGuard<'_, ()> {
+        self.following.lock()
     }
 
     pub(super) fn is_chosen(&self, resource: ResourceId) -> bool {

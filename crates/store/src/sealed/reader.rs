@@ -31,7 +31,8 @@ impl SealedReader {
     ) -> Result<Result<(), Keyless>, EngineError> {
         let Some(sealed) = version.record.as_ref().and_then(Record::sealed) else { return Ok(Ok(())) };
         let Some(cipher) = self.keyring.data_key(&*self.inner, space)? else { return Ok(Err(Keyless)) };
-        let place = Place { space, resource, name, revision: version.revision };
+        let resource_name = self.keyring.name_of(resource)?;
+        let place = Place { space, resource: (resource, &resource_name), name, revision: version.revision };
         let opened = record::open(&cipher, place, sealed).ok_or_else(|| {
             EngineError::Damaged(format!(
                 "space {}, resource {}, {name} at revision {}: it does not open with the key of its space",
@@ -52,10 +53,12 @@ impl SealedReader {
     ) -> Result<T, EngineError> {
         for _ in 0..2 {
             let mut found = read()?;
-            match open(&mut found)? {
-                Ok(()) => return Ok(found),
-                Err(Keyless) if self.keyring.dropped().contains(&space) => return Ok(T::default()),
-                Err(Keyless) => {}
+            if open(&mut found)?.is_ok() {
+                return Ok(found);
+            }
+            drop(self.keyring.following());
+            if self.keyring.dropped().contains(&space) {
+                return Ok(T::default());
             }
         }
         Err(EngineError::Damaged(format!("space {} has sealed records, and no key", space.0)))
