@@ -150,7 +150,7 @@ impl Client for LocalClient {
                 return Ok(None);
             }
             let (context, target) = self.plain(at).await?;
-            match self.registry.get(&context, &target, "").await {
+            match self.registry.get(&context, &target, "0").await {
                 Ok(ObjectAnswer { body: Answered::Stored(stored), .. }) => {
                     self.parsed.read(&self.registry, &context, &target, &stored).map(Some)
                 }

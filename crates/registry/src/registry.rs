@@ -304,7 +304,9 @@ impl Registry {
             let entry = self.ledger_get(context, target, ledger).await?;
             return Ok(ObjectAnswer { body: Answered::Stored(entry), created: false });
         }
-        if !matches!(resource_version, "" | "0") {
+        if resource_version.is_empty() {
+            self.fresh(&context.plane).await?;
+        } else if resource_version != "0" {
             let version = crate::list::resource_version(resource_version)
                 .map_err(|problem| Status::untyped(500, problem))?;
             self.wait_for(&context.plane, version).await?;

@@ -12,6 +12,12 @@ pub(crate) fn read_failed(plane: &Plane, error: ReadError) -> Status {
             Status::version_too_large(plane.resource_version(at), plane.resource_version(current))
         }
         ReadError::NoPlane => plane_not_found(plane.name.as_str()),
+        ReadError::Unreachable(_) | ReadError::Behind => {
+            tracing::warn!(%error, "a read of the newest state failed");
+            Status::unavailable(
+                "this replica cannot tell what is newest: ask again, or with resourceVersion=0 for what it has",
+            )
+        }
         ReadError::Closed => Status::unavailable("the server is shutting down"),
         ReadError::Engine(error) => engine_failed(&error),
     }

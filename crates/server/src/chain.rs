@@ -450,7 +450,11 @@ fn named_plane<'a>(state: &State, route: &'a Route) -> (&'a str, Option<Arc<Plan
 /// The plane a request is for, and who asks there. To somebody who belongs to one plane, the others do not exist; to somebody who belongs to
 /// none, those that do not know them.
 async fn plane(state: &State, route: &Route, user: UserInfo) -> Result<(Arc<Plane>, UserInfo), Status> {
-    let (name, found) = named_plane(state, route);
+    let (name, mut found) = named_plane(state, route);
+    if found.is_none() && state.registry.store.fresh().await.is_ok() {
+        // Made on another replica just now.
+        found = named_plane(state, route).1;
+    }
     let plane = found.ok_or_else(|| plane_not_found(name))?;
     let user = state.registry.seen(&plane, user).await.ok_or_else(|| plane_not_found(name))?;
     Ok((plane, user))

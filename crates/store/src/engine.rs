@@ -71,6 +71,11 @@ pub trait Engine: Send {
         drop(bell);
     }
 
+    /// Where several stores share one history: how to ask how far it is. `None` where nobody else writes.
+    fn horizon(&self) -> Option<Arc<dyn Horizon>> {
+        None
+    }
+
     /// Whether this store does what only one of several may do: merge layers.
     fn leads(&self) -> bool {
         true
@@ -88,6 +93,12 @@ pub trait Engine: Send {
     fn own_reader(&self) -> Arc<dyn Reader> {
         self.reader()
     }
+}
+
+/// How far a history is that several stores share.
+pub trait Horizon: Send + Sync {
+    /// The revision of the newest commit that any of them was told of before this was called. Blocks, within bounds.
+    fn newest(&self) -> Result<Revision, EngineError>;
 }
 
 /// Called when there is something to follow. Does not block.

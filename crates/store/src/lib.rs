@@ -22,6 +22,7 @@ pub mod sealed;
 mod cache;
 mod committer;
 mod feed;
+mod fresh;
 mod list;
 mod noting;
 mod read;

@@ -16,7 +16,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use polder_model::{GroupResource, SmolStr};
 
-use crate::engine::{Batch, Bell, Engine, EngineError, FilledVersion, Names, Reader, Recovered};
+use crate::engine::{Batch, Bell, Engine, EngineError, FilledVersion, Horizon, Names, Reader, Recovered};
 use crate::key::{ResourceId, Revision, SpaceId};
 
 /// The note under which an engine keeps how much of a journal it has.
@@ -40,6 +40,9 @@ pub trait Journal: Send {
     /// The first entry behind a position, if it has arrived here.
     fn next(&mut self, after: Position) -> Result<Option<(Position, Arc<Entry>)>, EngineError>;
 
+    /// Tells how far it is, by [`Entry::revision`] of its last entry.
+    fn horizon(&self) -> Arc<dyn Horizon>;
+
     /// Rung when an entry arrives.
     fn set_bell(&mut self, bell: Bell);
 
@@ -51,6 +54,8 @@ pub trait Journal: Send {
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub act: Act,
+    /// The newest commit, this one included.
+    pub revision: Revision,
     /// What the numbers of resources in it stand for.
     pub names: Vec<(ResourceId, GroupResource)>,
 }
@@ -107,12 +112,19 @@ pub struct Replica<E, J> {
     local: E,
     journal: J,
     position: Position,
+    revision: Revision,
     names: HashMap<ResourceId, GroupResource>,
 }
 
 impl<E: Engine, J: Journal> Replica<E, J> {
     pub fn new(local: E, journal: J) -> Replica<E, J> {
-        Replica { local, journal, position: Position::default(), names: HashMap::new() }
+        Replica {
+            local,
+            journal,
+            position: Position::default(),
+            revision: Revision(0),
+            names: HashMap::new(),
+        }
     }
 
     /// Adds an act of our own to what all have done.
@@ -121,8 +133,13 @@ impl<E: Engine, J: Journal> Replica<E, J> {
         used.sort_unstable();
         used.dedup();
         let names = used.into_iter().filter_map(|id| Some((id, self.names.get(&id)?.clone()))).collect();
-        let entry = Entry { act, names };
+        let revision = match &act {
+            Act::Apply(batch) => self.revision.max(batch.last),
+            Act::Fill(..) | Act::Rewrite(..) => self.revision,
+        };
+        let entry = Entry { act, revision, names };
         self.position = self.journal.append(self.position, &entry)?.ok_or(EngineError::Overtaken)?;
+        self.revision = revision;
         Ok(entry.act)
     }
 
@@ -195,6 +212,7 @@ impl<E: Engine, J: Journal> Engine for Replica<E, J> {
             self.position = Position(u64::from_le_bytes(bytes));
         }
         self.take_all(&mut recovered)?;
+        self.revision = recovered.current;
         self.names = recovered.resources.iter().cloned().collect();
         recovered.notes.retain(|(name, _)| name != POSITION);
         Ok(recovered)
@@ -211,6 +229,7 @@ impl<E: Engine, J: Journal> Engine for Replica<E, J> {
 
     fn follow(&mut self, names: &dyn Names) -> Result<Option<Batch>, EngineError> {
         while let Some((position, entry)) = self.journal.next(self.position)? {
+            self.revision = entry.revision;
             match entry.translated(names)? {
                 // These mean the same when they are done again: how far we are is noted with the next batch.
                 Act::Fill(space, versions) => self.local.fill(space, &versions)?,
@@ -229,6 +248,10 @@ impl<E: Engine, J: Journal> Engine for Replica<E, J> {
 
     fn set_bell(&mut self, bell: Bell) {
         self.journal.set_bell(bell);
+    }
+
+    fn horizon(&self) -> Option<Arc<dyn Horizon>> {
+        Some(self.journal.horizon())
     }
 
     fn leads(&self) -> bool {
@@ -263,6 +286,16 @@ impl<E: Engine, J: Journal> Engine for Replica<E, J> {
 
     fn own_reader(&self) -> Arc<dyn Reader> {
         self.local.own_reader()
+    }
+}
+
+impl Horizon for MemoryJournal {
+    fn newest(&self) -> Result<Revision, EngineError> {
+        let shared = self.shared.lock();
+        if shared.cut_off.contains(&self.number) {
+            return Err(EngineError::Failed("the journal cannot be reached".into()));
+        }
+        Ok(shared.entries.last().map_or(Revision(0), |entry| entry.revision))
     }
 }
 
@@ -341,6 +374,10 @@ impl Journal for MemoryJournal {
         }
         let at = usize::try_from(after.0).unwrap_or(usize::MAX);
         Ok(shared.entries.get(at).map(|entry| (Position(after.0 + 1), entry.clone())))
+    }
+
+    fn horizon(&self) -> Arc<dyn Horizon> {
+        Arc::new(self.clone())
     }
 
     fn set_bell(&mut self, bell: Bell) {

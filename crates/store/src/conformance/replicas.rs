@@ -45,7 +45,7 @@ macro_rules! replica_tests {
         $crate::replica_tests! { $make;
             counters_lose_no_update, limits_hold_together, all_see_the_same_events, names_are_given_once,
             random_work_ends_the_same_everywhere, who_is_cut_off_catches_up, newcomers_and_returners,
-            layers_merge_once
+            layers_merge_once, who_asks_reads_the_newest
         }
     };
     ($make:expr; $($case:ident),*) => {
@@ -73,6 +73,7 @@ const CASES: &[(&str, Case)] = &[
     ("who_is_cut_off_catches_up", |fleet| Box::pin(who_is_cut_off_catches_up(fleet))),
     ("newcomers_and_returners", |fleet| Box::pin(newcomers_and_returners(fleet))),
     ("layers_merge_once", |fleet| Box::pin(layers_merge_once(fleet))),
+    ("who_asks_reads_the_newest", |fleet| Box::pin(who_asks_reads_the_newest(fleet))),
 ];
 
 /// Runs one case under every profile.
@@ -446,4 +447,24 @@ async fn layers_merge_once(fleet: &mut Fleet) {
         let depth = store.plane_by_id(plane.id).unwrap().stack.len();
         assert!(depth < 30, "{depth} layers");
     }
+}
+
+/// What one replica has acknowledged, another shows to whoever asks for the newest; if it cannot know, it says so.
+async fn who_asks_reads_the_newest(fleet: &mut Fleet) {
+    let plane = fleet.plane(0, "shared").await.id;
+    for round in 0..50 {
+        let (writer, reader) = (round % REPLICAS_LEN, (round + 1) % REPLICAS_LEN);
+        let (writer, reader) = (&fleet.stores[writer], &fleet.stores[reader]);
+        let value = i64::try_from(round).unwrap();
+        put(writer, plane, "n/a", value).await.unwrap();
+        reader.fresh().await.unwrap();
+        let plane = reader.plane_by_id(plane).expect("it is there for all who ask");
+        let found = reader.get(&plane, resource(reader, "pods"), &object_name("n/a")).await.unwrap();
+        assert_eq!(value_of(&found.unwrap()), value);
+    }
+    fleet.replicas.cut_off(1, true);
+    put(&fleet.stores[0], plane, "n/a", -1).await.unwrap();
+    fleet.stores[1].fresh().await.unwrap_err();
+    fleet.replicas.cut_off(1, false);
+    fleet.stores[1].fresh().await.unwrap();
 }
