@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use polder_client::Runner;
 use polder_controllers::Told;
 use polder_server::Pki;
 use polder_store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::authentication::Authentication;
+use crate::terms::Terms;
 
 /// How often the clock and the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ pub(crate) struct Keeper {
     pub(crate) settings: Authentication,
     pub(crate) root_ca: Told,
     pub(crate) front_proxy_ca: Told,
-    pub(crate) runner: Arc<Runner>,
+    pub(crate) controllers: Arc<Terms>,
     /// The administrator's, and the URL in it.
     pub(crate) kubeconfig: PathBuf,
     pub(crate) url: String,
@@ -92,7 +92,7 @@ impl Keeper {
     /// Tells planes what they do not know. After a stop in the middle of it, all of them again.
     async fn tell(&self) {
         if self.pki.has_changed() {
-            self.runner.tell_new();
+            self.controllers.tell_new();
         }
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -101,7 +101,7 @@ impl Keeper {
             }
             let (digest, pki) = (self.pki.digest(), self.pki.clone());
             self.tell_controllers();
-            if self.runner.tell().await {
+            if self.controllers.tell().await {
                 let noted = tokio::task::spawn_blocking(move || pki.note_told(digest)).await;
                 if let Ok(Err(error)) = noted {
                     tracing::warn!("cannot note that planes were told: {:#}", anyhow::Error::new(error));

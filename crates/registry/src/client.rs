@@ -59,7 +59,7 @@ impl LocalClient {
 
     fn context(&self, plane: PlaneId) -> Result<RequestContext, Status> {
         let plane = self.plane_of(plane)?;
-        Ok(RequestContext::new(plane, self.user.clone()))
+        Ok(RequestContext::new(plane, self.user.clone()).of_controller())
     }
 
     fn plane_of(&self, plane: PlaneId) -> Result<Arc<Plane>, Status> {
@@ -343,6 +343,7 @@ impl Client for LocalClient {
                 "unfinished": unfinished,
             }));
             let change = polder_store::Change::put(self.cursor_key(), record, Expect::Anything);
+            let change = polder_store::Change { needs_lead: true, ..change };
             let core = self.plane_of(PlaneId::CORE)?;
             let resource = GroupResource::new(CURSORS.0, CURSORS.1);
             let committed = self.registry.store.commit(change).await;

@@ -32,6 +32,7 @@ pub(crate) fn commit_failed(
 ) -> Status {
     match error {
         CommitError::Conflict { .. } => Status::modified(resource, name),
+        CommitError::NotLeading => Status::unavailable("another replica leads"),
         CommitError::NoName(_) => Status::bad_request(error.to_string()),
         CommitError::NoPlane => plane_not_found(plane.name.as_str()),
         CommitError::PlaneExists(own) => {

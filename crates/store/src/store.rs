@@ -71,6 +71,7 @@ impl Store {
         let freshness = Freshness::new(engine.horizon());
         let shared = Arc::new(Shared::new(engine.reader(), &options, &recovered)?);
         let mut committer = Committer::new(engine, shared.clone(), &options, recovered)?;
+        shared.set_leading(committer.leads());
         committer.ensure_bases(digest, |profile| base(profile, &|name| shared.resource_id(name)))?;
 
         let (jobs, queue) = mpsc::channel(options.queue_len_max);
@@ -293,6 +294,11 @@ impl Store {
         let (reply, answer) = oneshot::channel();
         self.jobs.send(Job::Settle { reply }).await.map_err(|_| CommitError::Closed)?;
         answer.await.map_err(|_| CommitError::Closed)
+    }
+
+    /// Whether this store leads: it alone does what only one of several may do. Known within a second.
+    pub fn leading(&self) -> tokio::sync::watch::Receiver<bool> {
+        self.shared.leading.subscribe()
     }
 
     /// Whether writes can be made: the committer is there, and knows what it has written.

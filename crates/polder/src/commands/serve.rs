@@ -30,6 +30,7 @@ use crate::follow::follow;
 use crate::keys::Keeper;
 use crate::log::OneLine;
 use crate::precedence::{self, Yielding};
+use crate::terms::Terms;
 use crate::webhooks::Webhooks;
 
 /// How long the last audit events may take to leave.
@@ -173,13 +174,15 @@ impl Serve {
             front_proxy_ca: Told::from(site.front_proxy_ca.as_str()),
             extensions: Some(aggregator.clone()),
         };
-        let runner = Arc::new(Runner::new(client, polder_controllers::all(&controllers)));
+        let (root_ca, front_proxy_ca) = (controllers.root_ca.clone(), controllers.front_proxy_ca.clone());
+        let terms = Terms::new(move || Runner::new(client.clone(), polder_controllers::all(&controllers)));
+        let terms = Arc::new(terms);
         let keeper = Keeper {
             pki: pki.clone(),
             settings: configuration.authentication.clone(),
-            root_ca: controllers.root_ca,
-            front_proxy_ca: controllers.front_proxy_ca,
-            runner: runner.clone(),
+            root_ca,
+            front_proxy_ca,
+            controllers: terms.clone(),
             kubeconfig: kubeconfig.clone(),
             url: url.clone(),
             clock: now,
@@ -187,7 +190,8 @@ impl Serve {
             believed: Arc::new(parking_lot::Mutex::new(pki.ends(now()))),
         };
         registry.tasks.spawn(keeper.keep_up(stop.clone()));
-        let running_controllers = runner.clone().run(registry.tasks.clone(), long.clone(), stop.clone());
+        let running_controllers =
+            terms.run(store.clone(), registry.tasks.clone(), long.clone(), stop.clone());
         let controllers = registry.tasks.spawn_on(running_controllers, light);
         let domains = configuration.base_domains.iter().map(SmolStr::new);
         let domains = std::iter::once(SmolStr::new_static("localhost")).chain(domains).collect();

@@ -124,7 +124,7 @@ impl Registry {
         writes.extend(self.namespace_contents(context, target));
         writes.extend(account.writes.iter().cloned());
         writes.extend(allotted.writes.iter().cloned());
-        let change = Change { writes, guards, plane, renewals };
+        let change = Change { writes, guards, plane, renewals, needs_lead: context.needs_lead };
         match self.store.commit(change).await {
             Ok(committed) => {
                 let revision = committed.revision;

@@ -45,7 +45,7 @@ macro_rules! replica_tests {
         $crate::replica_tests! { $make;
             counters_lose_no_update, limits_hold_together, all_see_the_same_events, names_are_given_once,
             random_work_ends_the_same_everywhere, who_is_cut_off_catches_up, newcomers_and_returners,
-            layers_merge_once, who_asks_reads_the_newest
+            layers_merge_once, who_asks_reads_the_newest, one_leads_and_acts
         }
     };
     ($make:expr; $($case:ident),*) => {
@@ -74,6 +74,7 @@ const CASES: &[(&str, Case)] = &[
     ("newcomers_and_returners", |fleet| Box::pin(newcomers_and_returners(fleet))),
     ("layers_merge_once", |fleet| Box::pin(layers_merge_once(fleet))),
     ("who_asks_reads_the_newest", |fleet| Box::pin(who_asks_reads_the_newest(fleet))),
+    ("one_leads_and_acts", |fleet| Box::pin(one_leads_and_acts(fleet))),
 ];
 
 /// Runs one case under every profile.
@@ -467,4 +468,28 @@ async fn who_asks_reads_the_newest(fleet: &mut Fleet) {
     fleet.stores[1].fresh().await.unwrap_err();
     fleet.replicas.cut_off(1, false);
     fleet.stores[1].fresh().await.unwrap();
+}
+
+/// What needs the lead is done by one replica, and by another when that one leads; the rest by all.
+async fn one_leads_and_acts(fleet: &mut Fleet) {
+    let plane = fleet.plane(0, "shared").await.id;
+    fleet.check_agreement().await;
+    for leader in [1, 0, 2] {
+        fleet.replicas.set_leader(leader);
+        for (number, store) in fleet.stores.iter().enumerate() {
+            let mut leading = store.leading();
+            let known = leading.wait_for(|leads| *leads == (number == leader));
+            tokio::time::timeout(PATIENCE, known).await.expect("it is known in time").unwrap();
+        }
+        for (number, store) in fleet.stores.iter().enumerate() {
+            let change = Change::put(pod(store, plane, "n/a"), record("n/a", 1), Expect::Anything);
+            let acted = store.commit(Change { needs_lead: true, ..change }).await;
+            match number == leader {
+                true => drop(acted.unwrap()),
+                false => assert!(matches!(acted, Err(CommitError::NotLeading))),
+            }
+            put(store, plane, "n/b", 1).await.unwrap();
+        }
+    }
+    fleet.check_agreement().await;
 }
