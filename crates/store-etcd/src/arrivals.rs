@@ -78,6 +78,10 @@ impl Arrivals {
         self.state.lock().bell = Some(bell);
     }
 
+    pub(crate) fn bell(&self) -> Option<Bell> {
+        self.state.lock().bell.clone()
+    }
+
     /// There is an entry at this position: whoever asks for what is before it waits until that arrives.
     pub(crate) fn expect(&self, position: u64) {
         let mut state = self.state.lock();

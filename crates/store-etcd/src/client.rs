@@ -18,7 +18,7 @@ use crate::error::EtcdError;
 use crate::wire::{self, Compare, Lease, Operation, Range, RangeAnswer, TxnAnswer, WatchAnswer};
 
 /// etcd's own bound is on requests; operators may have raised it.
-const ANSWER_LEN_MAX: usize = 64 << 20;
+pub(crate) const ANSWER_LEN_MAX: usize = 64 << 20;
 /// Between tries.
 const PAUSE: Duration = Duration::from_millis(100);
 

@@ -16,18 +16,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use polder_model::GroupResource;
 use polder_store::engine::{Bell, EngineError};
-use polder_store::replica::{Act, Entry, Journal, Position};
+use polder_store::replica::{Act, Entry, Journal, Kept, Position, Snapshot};
 use polder_store::{ObjectName, Record, Revision, SpaceId};
 use tokio::runtime::Runtime;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::arrivals::{self, Arrivals, Arrived, Missing};
-use crate::client::{Client, ClientOptions, OptionsError};
+use crate::client::{ANSWER_LEN_MAX, Client, ClientOptions, OptionsError};
 use crate::codec::{self, EntryId, Head, HeadBody};
 use crate::error::EtcdError;
 use crate::keys::Keys;
 use crate::layout::{self, Layout};
 use crate::leading::{self, Leading, Terms};
+use crate::snapshot;
 use crate::wire::{self, Compare, KeyValue, Operation, Range};
 
 /// Between tries to add an entry, and between looks at what has arrived.
@@ -82,7 +84,8 @@ pub struct EtcdJournal {
     runtime: Option<Runtime>,
     inner: Arc<Inner>,
     leading: Leading,
-    is_following: bool,
+    /// What reads the entries of others.
+    following: Option<AbortHandle>,
     /// The last commit there is after a position, where that is known.
     current: Option<(u64, Revision)>,
     entries: u64,
@@ -131,14 +134,7 @@ impl EtcdJournal {
             unique.simple().to_string(),
         ));
         let inner = Arc::new(Inner { client, keys, arrivals, options, writer });
-        Ok(EtcdJournal {
-            runtime: Some(runtime),
-            inner,
-            leading,
-            is_following: false,
-            current: None,
-            entries: 0,
-        })
+        Ok(EtcdJournal { runtime: Some(runtime), inner, leading, following: None, current: None, entries: 0 })
     }
 
     /// Whether this replica leads, and may.
@@ -161,7 +157,7 @@ impl EtcdJournal {
 
     /// Begins to watch, behind the first position that is asked about.
     fn follow(&mut self, after: Position) -> Result<(), EngineError> {
-        if self.is_following {
+        if self.following.is_some() {
             return Ok(());
         }
         let found = self.head()?;
@@ -181,10 +177,19 @@ impl EtcdJournal {
         };
         if let Some(runtime) = &self.runtime {
             let Inner { client, keys, arrivals, .. } = &*self.inner;
-            runtime.spawn(arrivals::follow(client.clone(), keys.clone(), arrivals.clone(), after.0, from));
+            let following = arrivals::follow(client.clone(), keys.clone(), arrivals.clone(), after.0, from);
+            self.following = Some(runtime.spawn(following).abort_handle());
         }
-        self.is_following = true;
         Ok(())
+    }
+
+    /// Whoever asks next begins anew.
+    fn unfollow(&mut self) {
+        if let Some(following) = self.following.take() {
+            following.abort();
+        }
+        self.inner = Arc::new(self.inner.with_no_arrivals());
+        self.current = None;
     }
 
     /// The last commit before an entry that adds none; `None` when somebody has added something behind `after`.
@@ -254,6 +259,28 @@ impl Journal for EtcdJournal {
         self.inner.arrivals.set_bell(bell);
     }
 
+    fn snapshot(
+        &mut self,
+        take: &mut dyn FnMut(Vec<Kept>) -> Result<(), EngineError>,
+    ) -> Result<Snapshot, EngineError> {
+        let (inner, deadline) = (self.inner.clone(), self.inner.deadline());
+        let found = self.wait(async move { inner.unmarked_head(deadline).await });
+        let found = found.unwrap_or_else(|| Err(late()))?;
+        let mut place = Some(snapshot::Place::first(&self.inner.keys));
+        while let Some(from) = place {
+            let (inner, deadline) = (self.inner.clone(), self.inner.deadline());
+            let limit = inner.page_len_max();
+            let page = self.wait(async move {
+                snapshot::page(&inner.client, &inner.keys, from, found.revision, limit, deadline).await
+            });
+            let (part, next) = page.unwrap_or_else(|| Err(late()))?;
+            take(part)?;
+            place = next;
+        }
+        self.unfollow();
+        Ok(Snapshot { position: Position(found.position), current: found.current })
+    }
+
     fn leads(&self) -> bool {
         self.leading.leads()
     }
@@ -286,12 +313,23 @@ impl Drop for EtcdJournal {
     }
 }
 
+fn found_head(head: Option<KeyValue>, revision: u64) -> Result<Found, EngineError> {
+    let Some(head) = head else {
+        return Ok(Found { position: 0, created: 0, current: Revision(0), revision });
+    };
+    let current = Head::decode(&head.value).map(|head| head.current);
+    let current = current.ok_or_else(|| {
+        EngineError::Damaged("the journal in etcd cannot be read: was it written by a newer polder?".into())
+    })?;
+    Ok(Found { position: head.modified, created: head.created, current, revision })
+}
+
 fn late() -> EngineError {
     EngineError::Failed("etcd's tasks do not answer".into())
 }
 
 /// What failed in such a way did nothing.
-fn failed(error: EtcdError) -> EngineError {
+pub(crate) fn failed(error: EtcdError) -> EngineError {
     match error {
         EtcdError::NoSpace { .. } => EngineError::Full(Box::new(error)),
         EtcdError::Compacted => EngineError::Compacted,
@@ -308,20 +346,38 @@ impl Inner {
         Instant::now() + self.options.timeout
     }
 
+    /// The same for one who begins anew.
+    fn with_no_arrivals(&self) -> Inner {
+        let Inner { client, keys, arrivals, options, writer } = self;
+        let anew = Arrivals::new(options.queued_bytes_max, *writer);
+        arrivals.bell().into_iter().for_each(|bell| anew.set_bell(bell));
+        let (client, keys, options) = (client.clone(), keys.clone(), options.clone());
+        Inner { client, keys, arrivals: Arc::new(anew), options, writer: *writer }
+    }
+
+    /// How many keys may be asked for at one time, however long they are.
+    fn page_len_max(&self) -> u64 {
+        (ANSWER_LEN_MAX / 2 / self.options.request_bytes_max.max(1)).clamp(1, 1_000) as u64
+    }
+
+    /// The head, when all keys say what its entry did.
+    async fn unmarked_head(&self, deadline: Instant) -> Result<Found, EngineError> {
+        loop {
+            let ranges = [&self.keys.mark, &self.keys.head]
+                .map(|key| Operation::Range(Range { key, ..Range::default() }));
+            let answer = self.client.txn(&[], &ranges, &[], deadline).await.map_err(failed)?;
+            let mut found = answer.ranges.into_iter().map(|range| range.found.into_iter().next());
+            match found.next().flatten() {
+                Some(mark) => self.spread(&mark, deadline).await?,
+                None => return found_head(found.next().flatten(), answer.revision),
+            }
+        }
+    }
+
     async fn head(&self, deadline: Instant) -> Result<Found, EngineError> {
         let range = Range { key: &self.keys.head, ..Range::default() };
         let answer = self.client.range(&range, deadline).await.map_err(failed)?;
-        let revision = answer.revision;
-        let Some(head) = answer.found.first() else {
-            return Ok(Found { position: 0, created: 0, current: Revision(0), revision });
-        };
-        let current = Head::decode(&head.value).map(|head| head.current);
-        let current = current.ok_or_else(|| {
-            EngineError::Damaged(
-                "the journal in etcd cannot be read: was it written by a newer polder?".into(),
-            )
-        })?;
-        Ok(Found { position: head.modified, created: head.created, current, revision })
+        found_head(answer.found.into_iter().next(), answer.revision)
     }
 
     async fn append(

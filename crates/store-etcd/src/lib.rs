@@ -17,6 +17,7 @@ mod journal;
 mod keys;
 mod layout;
 mod leading;
+mod snapshot;
 pub mod wire;
 
 pub use error::EtcdError;

@@ -7,6 +7,8 @@
 
 #[path = "etcd/appending.rs"]
 mod appending;
+#[path = "etcd/beginning.rs"]
+mod beginning;
 #[path = "etcd/cluster.rs"]
 mod cluster;
 #[path = "etcd/journaled.rs"]

@@ -15,11 +15,18 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use polder_model::{GroupResource, SmolStr};
 
-use crate::engine::{Batch, Bell, Engine, EngineError, FilledVersion, Names, Reader, Recovered};
-use crate::key::{ResourceId, Revision, SpaceId};
+use crate::engine::{
+    Batch, Bell, Engine, EngineError, FilledVersion, Names, Note, PlaneRow, PlaneWrite, Reader, Recovered,
+    SpaceKey, SpaceRow, Version,
+};
+use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 
 /// The note under which an engine keeps how much of a journal it has.
 const POSITION: &str = "journal-position";
+/// The note of an engine that is being filled with what a journal has kept.
+const RESTORING: &str = "journal-restoring";
+/// Commits that an engine is told of at one time, when it hears nothing of them but that there were some.
+const COMMITS_LEN_MAX: u64 = 4_096;
 
 /// How many entries there are before a place in a journal; what that means is for the journal to say, but it grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +46,34 @@ pub trait Journal: Send {
 
     /// Whether this replica does what only one may do.
     fn leads(&self) -> bool;
+
+    /// All there is after one of the entries, part by part: for a replica that has nothing, where the entries before it have been
+    /// forgotten ([`EngineError::Compacted`]). Says which entry it was.
+    fn snapshot(
+        &mut self,
+        take: &mut dyn FnMut(Vec<Kept>) -> Result<(), EngineError>,
+    ) -> Result<Snapshot, EngineError> {
+        let _ = take;
+        Err(EngineError::Compacted)
+    }
+}
+
+/// What a snapshot was taken of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    pub position: Position,
+    /// The last commit in it.
+    pub current: Revision,
+}
+
+/// Something that is there. Of an object it is the newest version in one space, also when that is its deletion.
+#[derive(Clone, Debug)]
+pub enum Kept {
+    Object { space: SpaceId, resource: GroupResource, name: ObjectName, version: Version },
+    Plane(PlaneRow),
+    Space(SpaceRow),
+    Key(SpaceKey),
+    Note(Note),
 }
 
 /// One step of a history.
@@ -81,6 +116,23 @@ impl<E: Engine, J: Journal> Replica<E, J> {
         Ok(entry.act)
     }
 
+    /// Fills an engine that has nothing with all there is. What led there is not known here: history begins with it.
+    fn restore(&mut self) -> Result<(), EngineError> {
+        let (local, mut numbers) = (&mut self.local, HashMap::new());
+        local.apply(&Batch { notes: vec![note(RESTORING, Some(&[]))], ..rows(Revision(0)) })?;
+        let snapshot = self.journal.snapshot(&mut |part| take(local, &mut numbers, part))?;
+        let mut current = Revision(0);
+        while current < snapshot.current {
+            let last = Revision(snapshot.current.0.min(current.0 + COMMITS_LEN_MAX));
+            local.apply(&Batch { last, ..rows(current) })?;
+            current = last;
+        }
+        while local.compact(current)? < current {}
+        let position = snapshot.position.0.to_le_bytes();
+        let notes = vec![note(RESTORING, None), note(POSITION, Some(&position))];
+        local.apply(&Batch { notes, ..rows(current) })
+    }
+
     /// Makes a batch durable here that is in the journal.
     fn keep(&mut self, mut batch: Batch) -> Result<Batch, EngineError> {
         batch.notes.push((SmolStr::new_static(POSITION), Some(self.position.0.to_le_bytes().into())));
@@ -89,6 +141,43 @@ impl<E: Engine, J: Journal> Replica<E, J> {
         batch.notes.pop();
         Ok(batch)
     }
+}
+
+fn note(name: &'static str, value: Option<&[u8]>) -> (SmolStr, Option<Arc<[u8]>>) {
+    (SmolStr::new_static(name), value.map(Into::into))
+}
+
+/// A batch with no commit, for an engine that is at a revision.
+fn rows(current: Revision) -> Batch {
+    Batch { first: current.next(), last: current, ..Batch::default() }
+}
+
+/// Puts a part of a snapshot into an engine. `numbers` are those of the resources so far.
+fn take(
+    local: &mut dyn Engine,
+    numbers: &mut HashMap<GroupResource, ResourceId>,
+    part: Vec<Kept>,
+) -> Result<(), EngineError> {
+    let mut batch = rows(Revision(0));
+    let mut filled: HashMap<SpaceId, Vec<FilledVersion>> = HashMap::new();
+    for kept in part {
+        match kept {
+            Kept::Object { space, resource, name, version } => {
+                let next = ResourceId(u32::try_from(numbers.len()).unwrap_or(u32::MAX));
+                let resource = *numbers.entry(resource).or_insert_with_key(|name| {
+                    batch.resources.push((next, name.clone()));
+                    next
+                });
+                filled.entry(space).or_default().push(FilledVersion { resource, name, version });
+            }
+            Kept::Plane(row) => batch.planes.push(PlaneWrite::Put(row)),
+            Kept::Space(row) => batch.spaces.push(row),
+            Kept::Key(key) => batch.keys.push(key),
+            Kept::Note((name, value)) => batch.notes.push((name, Some(value))),
+        }
+    }
+    local.apply(&batch)?;
+    filled.into_iter().try_for_each(|(space, versions)| local.fill(space, &versions))
 }
 
 impl Act {
@@ -129,6 +218,17 @@ impl Entry {
 impl<E: Engine, J: Journal> Engine for Replica<E, J> {
     fn recover(&mut self) -> Result<Recovered, EngineError> {
         let mut recovered = self.local.recover()?;
+        if recovered.notes.iter().any(|(name, _)| name == RESTORING) {
+            return Err(EngineError::Failed(
+                "it was being filled by other replicas when it stopped: it must begin with nothing again"
+                    .into(),
+            ));
+        }
+        let is_empty = recovered.current == Revision(0) && recovered.notes.is_empty();
+        if is_empty && matches!(self.journal.next(Position(0)), Err(EngineError::Compacted)) {
+            self.restore()?;
+            recovered = self.local.recover()?;
+        }
         self.names = recovered.resources.iter().cloned().collect();
         if let Some(at) = recovered.notes.iter().position(|(name, _)| name == POSITION) {
             let (_, bytes) = recovered.notes.remove(at);
