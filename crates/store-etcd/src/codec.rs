@@ -126,7 +126,7 @@ pub(crate) fn encode_entry(entry: &Entry, is_apart: &dyn Fn(usize) -> bool) -> V
     match &entry.act {
         Act::Apply(batch) => {
             out.push(0);
-            put_batch(batch, &put_record, &mut out);
+            put_batch(batch, &entry.bare, &put_record, &mut out);
         }
         Act::Fill(space, versions) | Act::Rewrite(space, versions) => {
             out.push(if matches!(entry.act, Act::Fill(..)) { 1 } else { 2 });
@@ -145,14 +145,15 @@ pub(crate) fn encode_entry(entry: &Entry, is_apart: &dyn Fn(usize) -> bool) -> V
 
 type PutRecord<'a> = &'a dyn Fn(usize, Option<&Record>, &mut Vec<u8>);
 
-fn put_batch(batch: &Batch, put_record: PutRecord<'_>, out: &mut Vec<u8>) {
+fn put_batch(batch: &Batch, bare: &[usize], put_record: PutRecord<'_>, out: &mut Vec<u8>) {
     let Batch { first, last, objects, planes, spaces, resources, keys, floor, notes } = batch;
     [first, last, floor].into_iter().for_each(|revision| put_number(revision.0, out));
     put_number(objects.len() as u64, out);
     for (index, ObjectWrite { entry, record }) in objects.iter().enumerate() {
         let flags = u8::from(entry.deleted)
             | u8::from(entry.previous.is_some()) << 1
-            | u8::from(entry.before.is_some()) << 2;
+            | u8::from(entry.before.is_some()) << 2
+            | u8::from(bare.binary_search(&index).is_ok()) << 3;
         out.push(flags);
         put_number(entry.revision.0, out);
         put_number(entry.plane.0, out);
@@ -216,8 +217,9 @@ pub(crate) fn decode_entry(
         _ => None,
     };
     let kind = byte(&mut input)?;
+    let mut bare = Vec::new();
     let act = match kind {
-        0 => Act::Apply(batch(&mut input, &record)?),
+        0 => Act::Apply(batch(&mut input, &record, &mut bare)?),
         1 | 2 => {
             let space = SpaceId(input.number()?);
             let versions = list(&mut input, |input| {
@@ -232,17 +234,22 @@ pub(crate) fn decode_entry(
         _ => return None,
     };
     input.end()?;
-    Some(Entry { act, names })
+    Some(Entry { act, names, bare })
 }
 
 type GetRecord<'a> =
     &'a dyn Fn(&mut Input<'_>, SpaceId, ResourceId, &ObjectName, Revision) -> Option<Option<Record>>;
 
-fn batch(input: &mut Input<'_>, record: GetRecord<'_>) -> Option<Batch> {
+fn batch(input: &mut Input<'_>, record: GetRecord<'_>, bare: &mut Vec<usize>) -> Option<Batch> {
     let (first, last) = (Revision(input.number()?), Revision(input.number()?));
     let floor = Revision(input.number()?);
+    let mut index = 0;
     let objects = list(input, |input| {
         let flags = byte(input)?;
+        if flags & 8 != 0 {
+            bare.push(index);
+        }
+        index += 1;
         let revision = Revision(input.number()?);
         let plane = PlaneId(input.number()?);
         let space = SpaceId(input.number()?);
@@ -565,7 +572,9 @@ mod tests {
             };
             let names =
                 (0..5).map(|id| (ResourceId(id), GroupResource::new("g", format!("r{id}")))).collect();
-            Entry { act, names }
+            let objects_len = if let Act::Apply(batch) = &act { batch.objects.len() } else { 0 };
+            let bare = (0..objects_len).filter(|_| self.chance()).collect();
+            Entry { act, names, bare }
         }
     }
 
@@ -598,7 +607,7 @@ mod tests {
         assert_eq!(decode_version(&encode_version(&gone)), Some(gone));
         let filled = FilledVersion { resource: ResourceId(3), name: ObjectName::new("n", "x"), version };
         let names = vec![(ResourceId(3), GroupResource::new("", "pods"))];
-        let entry = Entry { act: Act::Fill(SpaceId(9), vec![filled]), names };
+        let entry = Entry { act: Act::Fill(SpaceId(9), vec![filled]), names, bare: Vec::new() };
         let bytes = encode_entry(&entry, &|_| true);
         assert!(bytes.len() < record.as_bytes().len());
         let back = decode_entry(&bytes, &|space, resource, name, revision| {

@@ -38,6 +38,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const SLACK: Duration = Duration::from_secs(2);
 /// How long one that leaves tells others that it does not lead.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// Seconds after which pieces go that no head came to name.
+const PIECES_TTL: u64 = 600;
 /// An entry in pieces that says it is longer than this is damaged.
 const ENTRY_LEN_MAX: u64 = 256 << 20;
 
@@ -401,7 +403,7 @@ impl Inner {
         let whole = codec::encode_entry(entry, &|_| false);
         let count = self.put_pieces(&id, &whole, deadline).await?;
         let head = Head { id, current, body: HeadBody::Pieces { count, len: whole.len() as u64 } }.encode();
-        let message = self.transaction(after, &head, &Layout::default(), Some(&id));
+        let message = self.transaction(after, &head, &Layout::default(), Some((&id, count)));
         let added = self.commit(after, &id, message, deadline).await?;
         match added {
             Some(position) => {
@@ -458,8 +460,14 @@ impl Inner {
         Ok(found.first().is_some_and(|mark| mark.modified == position))
     }
 
-    /// The one transaction that adds an entry. `pieces`: it stands in those of this name.
-    fn transaction(&self, after: u64, head: &[u8], layout: &Layout, pieces: Option<&EntryId>) -> Vec<u8> {
+    /// The one transaction that adds an entry. `pieces`: it stands in so many of this name, which stay from then on.
+    fn transaction(
+        &self,
+        after: u64,
+        head: &[u8],
+        layout: &Layout,
+        pieces: Option<(&EntryId, u64)>,
+    ) -> Vec<u8> {
         let keys = &self.keys;
         let is_last = match after {
             0 => Compare::Absent(&keys.head),
@@ -467,17 +475,15 @@ impl Inner {
         };
         let mut compares = vec![is_last, Compare::Absent(&keys.mark)];
         let mut then = vec![Operation::Put { key: &keys.head, value: head, lease: 0 }];
-        for (key, value) in &layout.keys {
-            then.push(match value {
-                Some(value) => Operation::Put { key, value, lease: 0 },
-                None => Operation::Delete { key, end: &[] },
-            });
-        }
-        then.extend(layout.emptied.iter().map(|(key, end)| Operation::Delete { key, end }));
-        let first = pieces.map(|id| keys.piece(id, 0));
-        if let Some(first) = &first {
-            compares.push(Compare::Present(first));
+        then.extend(layout.operations().map(|(operation, _)| operation));
+        let pieces: Vec<Vec<u8>> = match pieces {
+            Some((id, count)) => (0..count).map(|number| keys.piece(id, number)).collect(),
+            None => Vec::new(),
+        };
+        if !pieces.is_empty() {
+            compares.extend(pieces.iter().map(|piece| Compare::Present(piece)));
             then.push(Operation::Put { key: &keys.mark, value: head, lease: 0 });
+            then.extend(pieces.iter().map(|key| Operation::Keep { key }));
         }
         let or_else = [&keys.head, &keys.mark].map(|key| Operation::Range(Range { key, ..Range::default() }));
         wire::txn(&compares, &then, &or_else)
@@ -589,13 +595,14 @@ impl Inner {
         Ok(newest)
     }
 
-    /// Writes what is too long for one transaction. Nobody sees it until a head names it.
+    /// Writes what is too long for one transaction. Nobody sees it until a head names it, and without one it goes by itself.
     async fn put_pieces(&self, id: &EntryId, whole: &[u8], deadline: Instant) -> Result<u64, EngineError> {
+        let lease = self.client.grant(PIECES_TTL, deadline).await.map_err(failed)?.id;
         let mut count = 0;
         for piece in whole.chunks(self.options.request_bytes_max.max(1)) {
             let key = self.keys.piece(id, count);
             loop {
-                let put = Operation::Put { key: &key, value: piece, lease: 0 };
+                let put = Operation::Put { key: &key, value: piece, lease };
                 match self.client.txn(&[], &[put], &[], deadline).await {
                     Ok(_) => break,
                     // The same again says the same.

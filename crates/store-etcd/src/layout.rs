@@ -1,8 +1,8 @@
 //! What an entry does to the keys: so that all of them together, as they stand at one revision of etcd, are what there is.
 //!
 //! The newest version of an object has a key of its own, and the entry in the head names it without repeating what it says. An
-//! object that an entry writes more than once is in the entry but for the last time. Deletions stay as values: they hide what
-//! spaces below hold. What belongs to a space goes with it.
+//! object that an entry writes more than once is in the entry but for the last time. Deletions stay as values where they hide
+//! what spaces below hold. What belongs to a space goes with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,15 +28,13 @@ pub(crate) struct Layout {
 impl Layout {
     /// How much of a transaction it is: operations, and about how many bytes.
     pub(crate) fn size(&self) -> (usize, usize) {
-        let keys = self.keys.iter().map(|(key, value)| len_of(key, value.as_deref()));
-        let emptied = self.emptied.iter().map(|(start, _)| 2 * len_of(start, None));
-        let bytes = self.entry.len() + keys.sum::<usize>() + emptied.sum::<usize>();
+        let bytes = self.entry.len() + self.operations().map(|(_, len)| len).sum::<usize>();
         (self.keys.len() + self.emptied.len() + 2, bytes)
     }
 
     /// Whether each key fits into a transaction.
     pub(crate) fn check(&self, bytes_max: usize) -> Result<(), EngineError> {
-        let longest = self.keys.iter().map(|(key, value)| len_of(key, value.as_deref())).max();
+        let longest = self.operations().map(|(_, len)| len).max();
         match longest {
             Some(len) if len > bytes_max => Err(EngineError::Failed(
                 format!("an object of {len} bytes is longer than etcd takes ({bytes_max} bytes)").into(),
@@ -45,8 +43,8 @@ impl Layout {
         }
     }
 
-    /// What it does to the keys, in parts that each fit into a transaction.
-    pub(crate) fn portions(&self, operations_max: usize, bytes_max: usize) -> Vec<Vec<Operation<'_>>> {
+    /// What it does to the keys, and about how many bytes each of that takes.
+    pub(crate) fn operations(&self) -> impl Iterator<Item = (Operation<'_>, usize)> {
         let keys = self.keys.iter().map(|(key, value)| {
             let operation = match value {
                 Some(value) => Operation::Put { key, value, lease: 0 },
@@ -54,11 +52,15 @@ impl Layout {
             };
             (operation, len_of(key, value.as_deref()))
         });
-        let emptied =
-            self.emptied.iter().map(|(key, end)| (Operation::Delete { key, end }, len_of(key, None)));
+        let emptied = self.emptied.iter();
+        keys.chain(emptied.map(|(key, end)| (Operation::Delete { key, end }, 2 * len_of(key, None))))
+    }
+
+    /// The same in parts that each fit into a transaction.
+    pub(crate) fn portions(&self, operations_max: usize, bytes_max: usize) -> Vec<Vec<Operation<'_>>> {
         let mut portions: Vec<Vec<Operation<'_>>> = Vec::new();
         let mut bytes = 0;
-        for (operation, len) in keys.chain(emptied) {
+        for (operation, len) in self.operations() {
             bytes += len;
             match portions.last_mut() {
                 Some(portion) if portion.len() < operations_max && bytes <= bytes_max => {
@@ -121,7 +123,8 @@ fn lay_out_batch(
         let own = &write.entry;
         let key = keys.object(own.space, name_of(entry, own.resource)?, &own.name);
         let version = Version { revision: own.revision, record: write.record.clone() };
-        made.keys.insert(key.clone(), Some(codec::encode_version(&version)));
+        let is_bare = entry.bare.binary_search(&index).is_ok();
+        made.keys.insert(key.clone(), (!is_bare).then(|| codec::encode_version(&version)));
         apart.insert(key, index);
     }
     for write in &batch.planes {

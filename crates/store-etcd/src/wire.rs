@@ -44,6 +44,10 @@ pub enum Operation<'a> {
         /// Zero: none.
         lease: u64,
     },
+    /// Takes a key from its lease. It must be there.
+    Keep {
+        key: &'a [u8],
+    },
     Delete {
         key: &'a [u8],
         end: &'a [u8],
@@ -129,6 +133,13 @@ fn operation(operation: &Operation<'_>) -> Vec<u8> {
             put(1, key, &mut message);
             put(2, value, &mut message);
             put_number(3, *lease, &mut message);
+            (2, message)
+        }
+        Operation::Keep { key } => {
+            const SAME_VALUE: u64 = 5;
+            let mut message = Vec::new();
+            put(1, key, &mut message);
+            put_number(SAME_VALUE, 1, &mut message);
             (2, message)
         }
         Operation::Delete { key, end } => {

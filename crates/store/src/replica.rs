@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use polder_model::{GroupResource, SmolStr};
 
 use crate::engine::{
-    Batch, Bell, Engine, EngineError, FilledVersion, Names, Note, PlaneRow, PlaneWrite, Reader, Recovered,
-    SpaceKey, SpaceRow, Version,
+    Batch, Bell, Engine, EngineError, FilledVersion, LogEntry, Names, Note, ObjectWrite, PlaneRow,
+    PlaneWrite, Reader, Recovered, SpaceKey, SpaceRow, Version,
 };
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 
@@ -82,6 +82,9 @@ pub struct Entry {
     pub act: Act,
     /// What the numbers of resources in it stand for.
     pub names: Vec<(ResourceId, GroupResource)>,
+    /// Deletions that hide nothing in the spaces below, by their places among the objects of the batch, in order: whoever keeps
+    /// only what there is need not keep these.
+    pub bare: Vec<usize>,
 }
 
 /// See the methods of [`Engine`].
@@ -98,11 +101,51 @@ pub struct Replica<E, J> {
     journal: J,
     position: Position,
     names: HashMap<ResourceId, GroupResource>,
+    /// What each space stands on.
+    parents: HashMap<SpaceId, SpaceId>,
 }
 
 impl<E: Engine, J: Journal> Replica<E, J> {
     pub fn new(local: E, journal: J) -> Replica<E, J> {
-        Replica { local, journal, position: Position::default(), names: HashMap::new() }
+        let (position, names, parents) = Default::default();
+        Replica { local, journal, position, names, parents }
+    }
+
+    /// See [`Entry::bare`]. Spaces below are sealed: what they do not know now they never will.
+    fn bare(&self, act: &Act) -> Result<Vec<usize>, EngineError> {
+        let Act::Apply(batch) = act else { return Ok(Vec::new()) };
+        // Where spaces change, what is below one may be in this batch.
+        if !batch.spaces.is_empty() || batch.objects.iter().all(|write| write.record.is_some()) {
+            return Ok(Vec::new());
+        }
+        let reader = self.local.own_reader();
+        let is_bare = |write: &ObjectWrite| {
+            let LogEntry { space, resource, name, .. } = &write.entry;
+            let mut below = self.parents.get(space);
+            while let Some(space) = below {
+                if reader.version(*space, *resource, name, Revision::NEWEST)?.is_some() {
+                    return Ok(false);
+                }
+                below = self.parents.get(space);
+            }
+            Ok(true)
+        };
+        let mut bare = Vec::new();
+        for (index, write) in batch.objects.iter().enumerate().filter(|(_, write)| write.record.is_none()) {
+            if is_bare(write)? {
+                bare.push(index);
+            }
+        }
+        Ok(bare)
+    }
+
+    fn note_spaces(&mut self, rows: &[SpaceRow]) {
+        for row in rows {
+            match row.parent {
+                Some(parent) => drop(self.parents.insert(row.id, parent)),
+                None => drop(self.parents.remove(&row.id)),
+            }
+        }
     }
 
     /// Adds an act of our own to what all have done.
@@ -111,7 +154,8 @@ impl<E: Engine, J: Journal> Replica<E, J> {
         used.sort_unstable();
         used.dedup();
         let names = used.into_iter().filter_map(|id| Some((id, self.names.get(&id)?.clone()))).collect();
-        let entry = Entry { act, names };
+        let bare = self.bare(&act)?;
+        let entry = Entry { act, names, bare };
         self.position = self.journal.append(self.position, &entry)?.ok_or(EngineError::Overtaken)?;
         Ok(entry.act)
     }
@@ -139,6 +183,7 @@ impl<E: Engine, J: Journal> Replica<E, J> {
         // All others have it: there is no way but to read it again at the next start.
         self.local.apply(&batch).map_err(|error| EngineError::Unknown(Box::new(error)))?;
         batch.notes.pop();
+        self.note_spaces(&batch.spaces);
         Ok(batch)
     }
 }
@@ -229,6 +274,7 @@ impl<E: Engine, J: Journal> Engine for Replica<E, J> {
             self.restore()?;
             recovered = self.local.recover()?;
         }
+        self.note_spaces(&recovered.spaces);
         self.names = recovered.resources.iter().cloned().collect();
         if let Some(at) = recovered.notes.iter().position(|(name, _)| name == POSITION) {
             let (_, bytes) = recovered.notes.remove(at);

@@ -1,10 +1,12 @@
 //! Entries, one by one: long ones, doubtful ones, forgotten ones; and who leads.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use polder_client_http::grpc::Identity;
 use polder_model::{GroupResource, PlaneId, json};
 use polder_store::engine::{Batch, EngineError, FilledVersion, LogEntry, ObjectWrite, Version};
-use polder_store::replica::{Act, Entry, Journal as _, Position};
+use polder_store::replica::{Act, Entry, Journal as _, Kept, Position, Snapshot};
 use polder_store::{ObjectName, Record, ResourceId, Revision, SpaceId};
 use polder_store_etcd::client::Client;
 use polder_store_etcd::wire::Range;
@@ -49,7 +51,7 @@ fn entry(first: u64, objects: &[(&str, Option<&str>)]) -> Entry {
         notes: vec![("note".into(), Some(b"value"[..].into()))],
         ..Batch::default()
     };
-    Entry { act: Act::Apply(batch), names: names() }
+    Entry { act: Act::Apply(batch), names: names(), bare: Vec::new() }
 }
 
 #[track_caller]
@@ -110,8 +112,8 @@ fn entries_arrive_as_they_were() {
         &[
             entry(1, &[("a", Some("one")), ("b", Some("two")), ("a", Some("three")), ("b", None)]),
             entry(5, &[("a/../b", Some("odd")), ("%", Some("odder"))]),
-            Entry { act: Act::Fill(SpaceId(8), filled), names: names() },
-            Entry { act: Act::Rewrite(SPACE, rewritten), names: names() },
+            Entry { act: Act::Fill(SpaceId(8), filled), names: names(), bare: Vec::new() },
+            Entry { act: Act::Rewrite(SPACE, rewritten), names: names(), bare: Vec::new() },
         ],
     );
 }
@@ -129,6 +131,59 @@ fn long_entries_are_whole_or_not_there() {
     let longer = "x".repeat(2_000_000);
     let outcome = open(&cluster::history(url)).append(Position(0), &entry(1, &[("a", Some(&longer))]));
     assert!(matches!(outcome, Err(EngineError::Failed(_))), "an object that no key can hold: {outcome:?}");
+}
+
+/// Whoever is cut off while it adds a long entry leaves it whole or not at all, and others go on.
+#[test]
+fn half_of_a_long_entry_is_none() {
+    let Some(url) = cluster::shared() else { return };
+    let options = cluster::history(url);
+    let mut other = open(&options);
+    let (mut at, mut first, mut there) = (Position(0), 1, BTreeMap::new());
+    let mut whole = 0;
+    for round in 0..12 {
+        let way = Way::to(url);
+        let mut own = JournalOptions { timeout: Duration::from_millis(500), ..options.clone() };
+        own.client.endpoints = vec![way.url()];
+        let names: Vec<String> = (0..300).map(|index| format!("{round}-{}", index % 200)).collect();
+        let many: Vec<(&str, Option<&str>)> = names.iter().map(|name| (name.as_str(), Some("x"))).collect();
+        let mut writer = open(&own);
+        let ready = writer.append(at, &entry(first, &[("a", Some("ready"))])).unwrap();
+        std::thread::scope(|scope| {
+            let adding = scope.spawn(|| writer.append(ready.unwrap(), &entry(first + 1, &many)));
+            std::thread::sleep(Duration::from_millis(8 * round));
+            way.cut();
+            let outcome = adding.join().unwrap();
+            assert!(!matches!(outcome, Ok(None) | Err(EngineError::Damaged(_))), "{outcome:?}");
+        });
+        // It may still be under way: then somebody else is overtaken, but not for long.
+        loop {
+            while let Some((position, entry)) = other.next(at).unwrap() {
+                let Act::Apply(batch) = &entry.act else { panic!("{entry:?}") };
+                whole += usize::from(batch.objects.len() == 300);
+                there.extend(
+                    batch.objects.iter().map(|write| (write.entry.name.clone(), write.entry.revision)),
+                );
+                (at, first) = (position, batch.last.0 + 1);
+            }
+            if let Some(position) = other.append(at, &entry(first, &[("b", Some("next"))])).unwrap() {
+                there.insert(ObjectName::new("n", "b"), Revision(first));
+                (at, first) = (position, first + 1);
+                break;
+            }
+        }
+        let mut kept = BTreeMap::new();
+        let snapshot = open(&options).snapshot(&mut |part| {
+            kept.extend(part.into_iter().filter_map(|kept| match kept {
+                Kept::Object { name, version, .. } => Some((name, version.revision)),
+                _ => None,
+            }));
+            Ok(())
+        });
+        assert_eq!(snapshot.unwrap(), Snapshot { position: at, current: Revision(first - 1) });
+        assert_eq!(kept, there, "round {round}");
+    }
+    assert!(whole > 0, "nothing was cut off late enough");
 }
 
 /// The answer to an entry gets lost: it was added, and that is found out.
@@ -297,6 +352,47 @@ fn users_and_passwords() {
     cluster::post_as(&url, "/v3/auth/user/add", r#"{"name": "ann", "password": "secret"}"#, token);
     let at = writer.append(at, &entry(2, &[("a", Some("two"))])).unwrap().unwrap();
     assert_eq!(next(&mut reader, Position(at.0 - 1)).0, at);
+    etcd.stdin.take();
+    etcd.wait().unwrap();
+}
+
+#[test]
+fn certificates() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, pem: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, pem).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = params.self_signed(&key).unwrap().pem();
+    let issuer = rcgen::Issuer::new(params, key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    params.extended_key_usages =
+        vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth, rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    let (certificate, key) = (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem());
+    let files = [file("ca", &authority), file("certificate", &certificate), file("key", &key)];
+    let [authority_file, certificate_file, key_file] = &files;
+    let arguments =
+        ["--trusted-ca-file", authority_file, "--cert-file", certificate_file, "--key-file", key_file];
+    let arguments = [&arguments[..], &["--client-cert-auth"]].concat();
+    let Some((mut etcd, url)) = cluster::start_with("https", &arguments) else { return };
+    let mut options = JournalOptions { timeout: Duration::from_secs(3), ..cluster::history(&url) };
+    let authorities = Some(authority.into_bytes());
+    for (authorities, certificate, is_right) in [
+        (authorities.clone(), None, false),
+        (Some(certificate.clone().into_bytes()), Some((certificate.clone(), key.clone())), false),
+        (authorities, Some((certificate, key)), true),
+    ] {
+        let certificate = certificate.map(|(chain, key)| (chain.into_bytes(), key.into_bytes()));
+        options.client.identity = Identity { authorities, certificate };
+        let outcome = open(&options).append(Position(0), &entry(1, &[("a", Some("one"))]));
+        assert_eq!(matches!(&outcome, Ok(Some(_))), is_right, "{outcome:?}");
+        assert!(is_right || matches!(&outcome, Err(EngineError::Failed(_))), "{outcome:?}");
+    }
     etcd.stdin.take();
     etcd.wait().unwrap();
 }

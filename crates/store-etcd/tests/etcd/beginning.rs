@@ -13,6 +13,7 @@ use polder_store::{
 };
 use polder_store_embedded::{Options, SqliteEngine};
 use polder_store_etcd::client::Client;
+use polder_store_etcd::wire::Range;
 use polder_store_etcd::{EtcdJournal, JournalOptions};
 
 use crate::cluster;
@@ -94,6 +95,9 @@ fn newcomers_begin_with_what_there_is() {
         // What a fork deletes is hidden, and not only missing.
         put(&first, "fork", "pods", "7%/", None).await;
         put(&first, "fork", "widgets", "own", Some("new")).await;
+        // What is deleted and hides nothing leaves nothing.
+        put(&first, "fork", "widgets", "passing", Some("x")).await;
+        put(&first, "fork", "widgets", "passing", None).await;
         plane(&first, PlaneChange::Delete { plane: first.plane("gone").unwrap().id }).await;
 
         let expected = contents(&first).await;
@@ -103,8 +107,15 @@ fn newcomers_begin_with_what_there_is() {
         );
         let client = Client::new(options.client.clone()).unwrap();
         let deadline = || tokio::time::Instant::now() + PATIENCE;
-        let range = polder_store_etcd::wire::Range { key: b"/", ..Default::default() };
-        let now = client.range(&range, deadline()).await.unwrap().revision;
+        let start = format!("{}/o/", options.prefix);
+        let range = Range { key: start.as_bytes(), end: b"~", keys_only: true, ..Range::default() };
+        let answer = client.range(&range, deadline()).await.unwrap();
+        let keys: Vec<_> = answer.found.iter().map(|found| String::from_utf8_lossy(&found.key)).collect();
+        let count = |end: &str| keys.iter().filter(|key| key.ends_with(end)).count();
+        // Deletions that hide something are there, others and planes that are gone are not.
+        let counts = ["/7%25%2f", "/8%25%2f", "/own", "/passing"].map(count);
+        assert_eq!(counts, [2, 1, 1, 0], "{keys:#?}");
+        let now = answer.revision;
         client.compact(now, deadline()).await.unwrap();
 
         let memory = open(MemoryEngine::default(), &options).unwrap();

@@ -21,14 +21,20 @@ pub(crate) fn free_port() -> u16 {
 
 /// A member of its own cluster, and its address. It ends with the child's input.
 pub(crate) fn start(arguments: &[&str]) -> Option<(Child, String)> {
+    start_with("http", arguments)
+}
+
+/// The same, with TLS or without.
+pub(crate) fn start_with(scheme: &str, arguments: &[&str]) -> Option<(Child, String)> {
     let program = std::env::var_os("POLDER_TEST_ETCD").filter(|path| fs::exists(path).unwrap_or(false));
     let Some(program) = program else {
         // Not `eprintln!`: the line must be seen although the test passes.
         writeln!(std::io::stderr(), "left out: no etcd (POLDER_TEST_ETCD is not set)").ok();
         return None;
     };
-    let (port, peer) = (free_port(), free_port());
-    let (client, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));
+    let health = free_port();
+    let client = format!("{scheme}://127.0.0.1:{}", free_port());
+    let peer = format!("http://127.0.0.1:{}", free_port());
     let directory = tempfile::Builder::new().prefix("etcd").tempdir().unwrap().keep();
     let child = Command::new("sh")
         .args(["-c", KEEPER, "sh"])
@@ -39,13 +45,14 @@ pub(crate) fn start(arguments: &[&str]) -> Option<(Child, String)> {
         .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
         .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
         .args(["--initial-cluster", &format!("default={peer}")])
+        .args(["--listen-metrics-urls", &format!("http://127.0.0.1:{health}")])
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
     let patience = Instant::now() + Duration::from_secs(60);
-    while !is_healthy(port) {
+    while !is_healthy(health) {
         assert!(Instant::now() < patience, "etcd does not start: {}", directory.display());
         thread::sleep(Duration::from_millis(50));
     }
