@@ -70,7 +70,10 @@ fn engine_failed(error: &EngineError) -> Status {
         EngineError::Overtaken => {
             Status::too_many_requests("other replicas were first again and again: please try again", 1)
         }
-        EngineError::Damaged(_) | EngineError::Failed(_) | EngineError::Unknown(_) => {
+        EngineError::Damaged(_)
+        | EngineError::Failed(_)
+        | EngineError::Unknown(_)
+        | EngineError::Compacted => {
             tracing::error!(error = %error, "the store failed a request");
             Status::internal("the store cannot be read or written; the server's log says why")
         }

@@ -31,6 +31,10 @@ pub enum EngineError {
     /// tried again.
     #[error("another replica has committed first")]
     Overtaken,
+    /// What other stores that share this history have done has been forgotten before this one took it. Nothing was written; it
+    /// must begin with what there is now.
+    #[error("this replica was away for so long that its place in the journal has been forgotten")]
+    Compacted,
 }
 
 /// The writing side of an engine.

@@ -9,6 +9,7 @@
 //! dense and totally ordered, and every change appears exactly once in the feed, in that order; a read at a revision
 //! sees exactly the commits up to it.
 
+pub mod bytes;
 pub mod change;
 pub mod conformance;
 pub mod engine;
