@@ -484,7 +484,8 @@ mod tests {
 
         fn record(&mut self) -> Option<Record> {
             let text = self.text();
-            let record = Record::encode(&json!({"metadata": {"name": "x"}, "data": {"text": text.as_str()}}));
+            let text = text.as_str();
+            let record = Record::encode(&json!({"metadata": {"name": "x"}, "data": {"text": text}}));
             self.chance().then_some(record)
         }
 
