@@ -234,6 +234,8 @@ async fn watch(
             return EtcdError::Compacted;
         }
         if answer.canceled {
+            // It does not say so, but perhaps our token has ended.
+            client.forget_token();
             return EtcdError::Refused { code: 0, message: answer.reason };
         }
         let mut whole = Vec::new();

@@ -22,8 +22,8 @@ pub(crate) const ANSWER_LEN_MAX: usize = 64 << 20;
 /// Between tries.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Where etcd is and who we are to it.
-#[derive(Clone, Debug)]
+/// Where etcd is and who we are to it. Has secrets, so it is not shown.
+#[derive(Clone)]
 pub struct ClientOptions {
     /// `https://host:port` of each member, or `http://host:port`.
     pub endpoints: Vec<String>,
@@ -135,7 +135,8 @@ impl Client {
     pub async fn keep_alive(&self, lease: u64, deadline: Instant) -> Result<Lease, EtcdError> {
         let message = wire::number(lease);
         let (at, channel) = self.channel(deadline).await?;
-        let token = self.token(&channel, at, deadline).await?;
+        let token = self.token(&channel, at, deadline).await;
+        let token = self.judged(at, token).await?;
         let metadata = metadata(token.as_deref());
         let call = self.call_of("etcdserverpb.Lease/LeaseKeepAlive", &metadata, &message, deadline);
         let answered = async {
@@ -212,7 +213,8 @@ impl Client {
         loop {
             let (at, channel) = self.channel(deadline).await?;
             let url = self.endpoints[at].url();
-            let token = self.token(&channel, at, deadline).await?;
+            let token = self.token(&channel, at, deadline).await;
+            let token = self.judged(at, token).await?;
             let metadata = metadata(token.as_deref());
             let called = channel.call(self.call_of(method, &metadata, message, deadline)).await;
             let parsed = called
@@ -221,7 +223,7 @@ impl Client {
             // Tokens end, and nothing was done for one that has: another one is asked for, once.
             if matches!(parsed, Err(EtcdError::Auth { .. })) && token.is_some() && !renewed {
                 renewed = true;
-                *self.token.lock() = None;
+                self.forget_token();
                 continue;
             }
             return self.judged(at, parsed).await;
@@ -263,8 +265,16 @@ impl Client {
         }
     }
 
-    /// Turns to another member when this one did not do.
+    /// Asks for another token before the next call.
+    pub(crate) fn forget_token(&self) {
+        *self.token.lock() = None;
+    }
+
+    /// Turns to another member when this one did not do, and to another token when it knows ours no longer.
     async fn judged<T>(&self, at: usize, outcome: Result<T, EtcdError>) -> Result<T, EtcdError> {
+        if matches!(outcome, Err(EtcdError::Auth { .. })) {
+            self.forget_token();
+        }
         if outcome.as_ref().is_err_and(EtcdError::is_of_member) {
             let mut open = self.open.lock().await;
             if open.as_ref().is_none_or(|(own, _)| *own == at) {

@@ -43,7 +43,7 @@ const PIECES_TTL: u64 = 600;
 /// An entry in pieces that says it is longer than this is damaged.
 const ENTRY_LEN_MAX: u64 = 256 << 20;
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct JournalOptions {
     pub client: ClientOptions,
     /// What all keys begin with. Whoever has the same has the same history.

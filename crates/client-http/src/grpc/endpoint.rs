@@ -8,7 +8,7 @@ use tokio_rustls::TlsConnector;
 use crate::tls;
 
 /// Who this side says it is and whom it believes, in PEM.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Identity {
     /// Who vouches for servers; nobody: those of the system.
     pub authorities: Option<Vec<u8>>,

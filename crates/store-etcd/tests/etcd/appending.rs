@@ -353,15 +353,20 @@ fn users_and_passwords() {
     let outcome = open(&options).next(Position(0));
     assert!(matches!(outcome, Err(EngineError::Failed(_))), "{outcome:?}");
     options.client.user = Some(("root".into(), "secret".into()));
-    let (mut writer, mut reader) = (open(&options), open(&options));
-    let at = writer.append(Position(0), &entry(1, &[("a", Some("one"))])).unwrap().unwrap();
-    assert_eq!(next(&mut reader, Position(0)).0, at);
-    // A new user makes all tokens old.
+    let way = Way::to(&url);
+    let mut own = options.clone();
+    own.client.endpoints = vec![way.url()];
+    let (mut writer, mut reader) = (open(&options), open(&own));
+    let first = writer.append(Position(0), &entry(1, &[("a", Some("one"))])).unwrap().unwrap();
+    assert_eq!(next(&mut reader, Position(0)).0, first);
+    // A new user makes all tokens old, for calls and for a watch that begins again.
     let token = ask("/v3/auth/authenticate", r#"{"name": "root", "password": "secret"}"#);
     let token = token.split("\"token\":\"").nth(1).unwrap().split('"').next().unwrap();
     cluster::post_as(&url, "/v3/auth/user/add", r#"{"name": "ann", "password": "secret"}"#, token);
-    let at = writer.append(at, &entry(2, &[("a", Some("two"))])).unwrap().unwrap();
-    assert_eq!(next(&mut reader, Position(at.0 - 1)).0, at);
+    way.cut();
+    let second = writer.append(first, &entry(2, &[("a", Some("two"))])).unwrap().unwrap();
+    way.open();
+    assert_eq!(next(&mut reader, first).0, second);
     etcd.stdin.take();
     etcd.wait().unwrap();
 }
