@@ -12,6 +12,7 @@
 
 mod people;
 mod routes;
+mod strangers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
