@@ -54,8 +54,8 @@ impl ReviewClient for Reviewer {
             let body = Some(("application/json", Bytes::from(question)));
             let answer = self.client.send(Method::POST, &self.path, body).await;
             let answer = answer.map_err(|error| {
-                let is_passing =
-                    matches!(error, ClientError::Unreachable { .. } | ClientError::Interrupted { .. });
+                use ClientError::{Interrupted, TimedOut, Unreachable};
+                let is_passing = matches!(error, Unreachable { .. } | TimedOut { .. } | Interrupted { .. });
                 failure(is_passing, format!("{:#}", anyhow::Error::new(error)))
             })?;
             match answer.status {
