@@ -10,9 +10,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod dead_webhook;
 mod people;
 mod routes;
-mod strangers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -386,7 +386,6 @@ mod tests {
             r#"{"metadata":{"annotations":{"x":",\"spec\":{"},"labels":{"a":"b"},"name":"p"},"spec":{"x":1},"status":{"conditions":[{"message":",\"status\":{"}],"phase":"Pending"}}"#,
             false,
         );
-        check(r#"{"metadata":{"labels":{"a":"b"},"name":"p"},"spec":{"x":1}}"#, false);
         check(
             r#"{"metadata":{"labels":{"a":"c"},"name":"p"},"spec":{"x":1},"status":{"phase":"Pending"}}"#,
             true,
