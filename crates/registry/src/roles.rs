@@ -629,6 +629,7 @@ mod tests {
     use polder_store::{Change, Expect, Key, Limits, PlaneChange, Profile, Record, StoreOptions, Write};
     use std::sync::mpsc;
     use std::time::Duration;
+    use tokio_util::task::TaskTracker;
 
     const SUBJECTS: usize = 30_000;
 
@@ -694,7 +695,7 @@ mod tests {
             });
             is_held.await.unwrap();
             let (roles, plane) = (self.roles.clone(), self.plane.clone());
-            let asking = tokio::spawn(async move { roles.book(&plane).await.unwrap() });
+            let asking = TaskTracker::new().spawn(async move { roles.book(&plane).await.unwrap() });
             // All was read when a place to make the index is taken, and nothing is being read.
             while self.roles.builders.available_permits() == BUILDERS {
                 tokio::task::yield_now().await;

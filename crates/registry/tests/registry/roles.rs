@@ -532,7 +532,7 @@ async fn what_a_base_lacks_comes_back_in_each_plane() {
 #[ignore = "a measurement"]
 async fn a_role_among_many_bindings_is_written() {
     const BINDINGS: usize = 20_000;
-    const WRITES: u32 = 50;
+    const WRITES: u32 = 10;
     let world = World::new();
     let acme = world.plane("acme", json!({})).await;
     acme.create(&path("roles", "/default"), role("shared", &["list"], &["configmaps"])).await.unwrap();

@@ -153,7 +153,7 @@ async fn default_roles_come_back_though_others_wait() {
     let ids = names.map(|name| restarted.registry.store.plane(name).unwrap().id);
     let hanging = [0, 1, 2].map(|at| {
         let (registry, id) = (restarted.registry.clone(), ids[at]);
-        tokio::spawn(async move { registry.resume_chores(id).await })
+        restarted.registry.tasks.spawn(async move { registry.resume_chores(id).await })
     });
     restarted.until("all webhooks are asked", || answers.asked.lock().len() == hanging.len()).await;
     restarted.registry.resume_chores(ids[3]).await;
