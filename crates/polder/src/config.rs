@@ -116,6 +116,14 @@ impl Configuration {
             "{} must say `apiVersion: config.polder.dev/v1alpha1` and `kind: ServerConfiguration`",
             path.display()
         );
+        configuration.check().with_context(|| format!("{} cannot be used", path.display()))?;
         Ok(configuration)
+    }
+
+    /// What can be told to be wrong before anything is done.
+    fn check(&self) -> anyhow::Result<()> {
+        self.admission.plugins()?;
+        self.authentication.account_seconds_max().context("authentication")?;
+        Ok(())
     }
 }

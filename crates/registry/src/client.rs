@@ -453,7 +453,11 @@ struct StoredForm {
 
 impl Stored for StoredForm {
     fn contains(&self, text: &str) -> bool {
-        memchr::memmem::find(self.stored.record.body(), text.as_bytes()).is_some()
+        memchr::memmem::find(self.json(), text.as_bytes()).is_some()
+    }
+
+    fn json(&self) -> &[u8] {
+        self.stored.record.body()
     }
 
     fn parse(&self) -> Arc<Value> {

@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::access_webhook::Origins;
 use crate::admission::NamespaceTurns;
+use crate::audit::PoliciesOfPlanes;
 use crate::authentication::IssuersOfPlanes;
 use crate::authorizers::{Authorizers, Decider};
 use crate::catalog::{Catalog, builtin_definitions};
@@ -72,6 +73,7 @@ pub struct Registry {
     pub(crate) webhooks: Arc<Webhooks>,
     pub(crate) extensions: ExtensionLists,
     pub(crate) issuers: IssuersOfPlanes,
+    pub(crate) audit_policies: PoliciesOfPlanes,
     /// Planes whose rules take long to run take turns with themselves.
     pub(crate) rule_turns: Turns,
     pub(crate) bootstrap_turns: Turns,
@@ -128,6 +130,7 @@ impl Registry {
             webhooks: Arc::new(Webhooks::new(&store)),
             extensions: ExtensionLists::default(),
             issuers: IssuersOfPlanes::default(),
+            audit_policies: PoliciesOfPlanes::default(),
             rule_turns: Turns::default(),
             bootstrap_turns: Turns::default(),
             importing: parking_lot::Mutex::default(),

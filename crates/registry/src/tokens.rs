@@ -81,7 +81,7 @@ impl Registry {
             );
             return Err(Status::conflict(&resource, &target.name, &why));
         }
-        let seconds = request.i64_at(&["spec", "expirationSeconds"]).unwrap_or(SECONDS_DEFAULT);
+        let mut seconds = request.i64_at(&["spec", "expirationSeconds"]).unwrap_or(SECONDS_DEFAULT);
         let audiences = request.array_at(&["spec", "audiences"]).iter().filter_map(Value::as_str);
         let mut audiences: Vec<SmolStr> = audiences.map(SmolStr::new).collect();
         let issuer = self.issuer(&context.plane);
@@ -113,10 +113,18 @@ impl Registry {
         request.remove_at(&["status"]);
         self.judge(context, target, operation, Some(&request), None, options.into()).await?;
         let (bound, node) = self.bound(context, target, &request).await?;
+        let seconds_max = self.options.authenticators.account_seconds_max;
+        if seconds > seconds_max {
+            context.warn(format!(
+                "requested expiration of {seconds} seconds shortened to {seconds_max} seconds"
+            ));
+            seconds = seconds_max;
+            request.set_at(&["spec", "expirationSeconds"], seconds);
+        }
         let is_extended = seconds == SECONDS_WARNED
             && audiences.contains(&issuer)
             && bound.as_ref().is_some_and(|(kind, _)| kind == "pod");
-        let lives = if is_extended { SECONDS_EXTENDED } else { seconds };
+        let lives = if is_extended { SECONDS_EXTENDED.min(seconds_max) } else { seconds };
         let claims = Claims {
             plane: context.plane.id,
             issuer,

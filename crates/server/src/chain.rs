@@ -78,11 +78,13 @@ pub(crate) async fn serve(
         drained(&state)?;
         let route = route?;
         end = patience(&route, &query)?.map(|patience| started + patience);
+        // What has no end has one for finding out who asks.
+        let found_by = end.unwrap_or(started + PATIENCE);
         let identity = peer.presented.identity(&state);
-        let user = authenticated(&state, &identity, &route, request.headers()).await;
+        let user = in_time(found_by, authenticated(&state, &identity, &route, request.headers())).await;
         let known = state.audit.as_ref().and_then(|_| user.as_ref().ok().cloned());
         let found = match user {
-            Ok(user) => found(&state, &peer, &request, &route, &query, user).await,
+            Ok(user) => found(&state, &peer, &request, &route, &query, (user, found_by)).await,
             Err(status) => Err(status),
         };
         if let Some(audit) = &state.audit {
@@ -107,7 +109,8 @@ pub(crate) async fn serve(
             peer.lane.set(plane.id, plane.limits.weight);
         }
         held.clone_from(&pass);
-        let user = impersonated(&state.registry, plane.id, user, request.headers()).await?;
+        let user = impersonated(&state.registry, plane.id, user, request.headers());
+        let user = in_time(found_by, user).await?;
         if let Some(trace) = trace.as_ref().filter(|_| is_impersonation(request.headers())) {
             trace.acts_as(&user);
         }
@@ -167,7 +170,7 @@ pub(crate) async fn serve(
                 trace.iter().for_each(|trace| trace.panicked());
                 Err(Status::internal("the request failed; the server's log says why"))
             }
-            Err(_) => Err(Status::timeout("Timeout: request did not complete within the allotted timeout")),
+            Err(_) => Err(late()),
         };
         // Other answers of this code are upstream's for mistakes of the client's.
         if let Err(status) = &outcome
@@ -222,15 +225,17 @@ async fn found(
     request: &http::Request<Incoming>,
     route: &Route,
     query: &Query,
-    user: UserInfo,
+    (user, found_by): (UserInfo, Instant),
 ) -> Result<Found, Status> {
     let found = if user.is_anonymous() {
         let asked = Asked::new(&user, route, request.method(), query);
-        let open = open_to_all(state, &asked).await?;
-        let (plane, is_counted) = open.ok_or_else(|| stranger(&asked))?;
+        // Nobody is told by how long it takes that there is a plane.
+        let open = tokio::time::timeout_at(found_by, open_to_all(state, &asked)).await;
+        let (plane, is_counted) = open.ok().flatten().ok_or_else(|| stranger(&asked))?;
         Found { plane, user, is_counted }
     } else {
-        let (plane, user) = plane(state, route, user).await?;
+        let found = tokio::time::timeout_at(found_by, plane(state, route, user)).await;
+        let (plane, user) = found.unwrap_or_else(|_| Err(plane_not_found(named_plane(state, route).0)))?;
         Found { plane, user, is_counted: true }
     };
     if found.is_counted {
@@ -255,6 +260,14 @@ fn failed(status: &Status, style: Style, trace: Option<&Arc<Trace>>) -> Answer {
         trace.failed(status);
     }
     answer::failure(status, style)
+}
+
+fn late() -> Status {
+    Status::timeout("Timeout: request did not complete within the allotted timeout")
+}
+
+async fn in_time<T>(end: Instant, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    tokio::time::timeout_at(end, work).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// How long a request may take: what the client says, but not more than we say. `None` for watches and streams.
@@ -424,19 +437,19 @@ fn stranger(asked: &Asked<'_>) -> Status {
 /// The plane whose answer nobody in particular gets, and whether that is counted among the plane's requests: health and version
 /// are the server's own, and how tokens of a plane are verified is told where the plane lets everybody know. Where the provider
 /// has said so, roles decide about the rest. Else strangers hear the same about planes that exist and planes that do not.
-async fn open_to_all(state: &State, asked: &Asked<'_>) -> Result<Option<(Arc<Plane>, bool)>, Status> {
+async fn open_to_all(state: &State, asked: &Asked<'_>) -> Option<(Arc<Plane>, bool)> {
     if is_public_path(&asked.path) {
-        return Ok(state.registry.store.plane_by_id(PlaneId::CORE).map(|core| (core, false)));
+        return state.registry.store.plane_by_id(PlaneId::CORE).map(|core| (core, false));
     }
     let is_told = asked.method == Method::GET && [ISSUER_PATH, KEYS_PATH].contains(&asked.path.as_str());
     let is_open = matches!(state.registry.options.authenticators.sources().anonymous, Anonymous::Paths(_));
     if !is_told && !is_open {
-        return Ok(None);
+        return None;
     }
-    let Some(plane) = named_plane(state, asked.route).1 else { return Ok(None) };
+    let plane = named_plane(state, asked.route).1?;
     // Who cannot be asked does not tell strangers that there is a plane.
     let decision = state.registry.authorizer.authorize(&asked.attributes(plane.id)).await;
-    Ok(decision.is_ok_and(|decision| decision.is_allow()).then_some((plane, !is_told)))
+    decision.is_ok_and(|decision| decision.is_allow()).then_some((plane, !is_told))
 }
 
 fn named_plane<'a>(state: &State, route: &'a Route) -> (&'a str, Option<Arc<Plane>>) {

@@ -109,7 +109,7 @@ impl TokenWebhook {
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
             "spec": {"token": token, "audiences": [audience]},
         });
-        let answer = self.reviewer.review(question.to_vec()).await?;
+        let answer = self.reviewer.review(question.to_vec()).await.map_err(|failure| failure.to_string())?;
         read(&answer, audience)
     }
 }
@@ -152,7 +152,7 @@ mod tests {
     use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
     use super::*;
-    use crate::review::ReviewAnswer;
+    use crate::review::{ReviewAnswer, ReviewFailure};
 
     static NOW: AtomicI64 = AtomicI64::new(0);
 
@@ -172,7 +172,7 @@ mod tests {
                 let question = Value::parse(&question).unwrap();
                 let known = question.str_at(&["spec", "token"]) == Some("good");
                 if self.is_dead {
-                    return Err("dead".into());
+                    return Err(ReviewFailure::Passing("dead".into()));
                 }
                 Ok(json!({"status": {"authenticated": known, "user": {"username": "ann", "groups": ["dev"]}}}).to_vec())
             })

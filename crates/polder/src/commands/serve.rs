@@ -132,7 +132,9 @@ impl Serve {
         let files = Files::new(configuration.token_file.clone(), configuration.authentication.clone(), &url);
         let accounts = Some(pki.account_tokens());
         let (sources, held) = files.load(&store)?;
-        let authenticators = Arc::new(Authenticators::new(accounts, sources));
+        let authenticators = Authenticators::new(accounts, sources)
+            .with_account_seconds_max(configuration.authentication.account_seconds_max()?);
+        let authenticators = Arc::new(authenticators);
         let options = RegistryOptions {
             base_url: url.clone(),
             default_limits: configuration.default_limits.into(),

@@ -15,7 +15,12 @@ use crate::world::shaky::ShakyEngine;
 async fn strange_bootstrap_tokens_are_not_looked_up() {
     let asked = Arc::new(AtomicUsize::new(0));
     let (inner, failing) = (MemoryEngine::default(), Arc::default());
-    let world = World::idle(Box::new(ShakyEngine { inner, failing, asked: asked.clone() }));
+    let world = World::idle(Box::new(ShakyEngine {
+        inner,
+        failing,
+        unreadable: Arc::default(),
+        asked: asked.clone(),
+    }));
     let acme = world.plane("acme", json!({})).await;
     let plane = world.registry.store.plane("acme").unwrap();
     let user = async |token: &str| {
