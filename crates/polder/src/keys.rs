@@ -12,6 +12,7 @@ use polder_store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::authentication::Authentication;
+use crate::config::TlsFiles;
 use crate::terms::Terms;
 
 /// How often the clock and the files are looked at.
@@ -21,6 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Keeper {
     pub(crate) pki: Arc<Pki>,
     pub(crate) settings: Authentication,
+    pub(crate) tls: Vec<TlsFiles>,
     pub(crate) root_ca: Told,
     pub(crate) front_proxy_ca: Told,
     pub(crate) controllers: Arc<Terms>,
@@ -57,6 +59,7 @@ impl Keeper {
     fn look(&self) -> anyhow::Result<()> {
         let now = (self.clock)();
         let proxies = self.settings.proxy_authorities().and_then(|pem| Ok(self.pki.set_proxies(pem, now)?));
+        let serving = TlsFiles::read_all(&self.tls).and_then(|files| Ok(self.pki.set_serving(files, now)?));
         // Before anything is told: whoever is told is told of what is believed.
         let is_news = self.pki.keep_up(now)?;
         if is_news {
@@ -68,7 +71,7 @@ impl Keeper {
             self.pki.admin_write(&self.kubeconfig, &self.url, now)?;
             tracing::info!(path = %self.kubeconfig.display(), "the administrator has a new kubeconfig");
         }
-        proxies
+        proxies.and(serving)
     }
 
     /// A request is asked anew who it is from, a watch is not. So when something is dropped that was still believed, watches end, and

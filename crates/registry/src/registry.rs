@@ -34,6 +34,7 @@ use crate::roles::Roles;
 use crate::rulebooks::Rulebooks;
 use crate::selection::Selection;
 use crate::status::read_failed;
+use crate::tokens::UsedSecrets;
 use crate::webhooks::Webhooks;
 
 /// What a server tells its registry about itself.
@@ -77,6 +78,7 @@ pub struct Registry {
     /// Planes whose rules take long to run take turns with themselves.
     pub(crate) rule_turns: Turns,
     pub(crate) bootstrap_turns: Turns,
+    pub(crate) used_secrets: UsedSecrets,
     /// Planes that are being filled right now.
     pub(crate) importing: parking_lot::Mutex<HashSet<PlaneId>>,
     /// Everything the registry starts by itself.
@@ -133,6 +135,7 @@ impl Registry {
             audit_policies: PoliciesOfPlanes::default(),
             rule_turns: Turns::default(),
             bootstrap_turns: Turns::default(),
+            used_secrets: UsedSecrets::default(),
             importing: parking_lot::Mutex::default(),
             tasks: TaskTracker::new(),
             store,

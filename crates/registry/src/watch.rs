@@ -225,7 +225,7 @@ impl Registry {
         options: &WatchOptions,
     ) -> Result<ClientWatch, Status> {
         let plane = &context.plane;
-        let newest = ledger.newest();
+        let newest = ledger.newest(plane.id);
         let (mut initial, mut initial_end) = (None, None);
         let after = match options.start {
             Start::Snapshot { not_older_than, end_bookmark } => {
@@ -241,8 +241,7 @@ impl Registry {
             }
             Start::Now => newest,
         };
-        let scope = WatchScope::Collection(plane.id, target.definition.resource_id);
-        let watch = match self.store.watch(scope, self.store.current()) {
+        let watch = match self.store.lifeline(plane.id) {
             Ok(lifeline) => {
                 let selection = (&options.selection, after);
                 let watch = self.ledger_watch(plane, target, ledger, selection, lifeline);

@@ -18,7 +18,7 @@ use polder_auth::authz::{Attributes, Decision, Selectors, Target, is_public_path
 use polder_model::go_duration::parse_duration;
 use polder_model::{GroupResource, PlaneId, Reason, SmolStr, Status};
 use polder_registry::status::plane_not_found;
-use polder_registry::tokens::{ISSUER_PATH, KEYS_PATH};
+use polder_registry::tokens::{CredentialNotes, ISSUER_PATH, KEYS_PATH};
 use polder_registry::{Query, RequestContext};
 use polder_store::Plane;
 use tokio::time::Instant;
@@ -81,7 +81,9 @@ pub(crate) async fn serve(
         // What has no end has one for finding out who asks.
         let found_by = end.unwrap_or(started + PATIENCE);
         let identity = peer.presented.identity(&state);
-        let user = in_time(found_by, authenticated(&state, &identity, &route, request.headers())).await;
+        let mut notes = CredentialNotes::default();
+        let asked = authenticated(&state, &identity, &route, request.headers(), &mut notes);
+        let user = in_time(found_by, asked).await;
         let known = state.audit.as_ref().and_then(|_| user.as_ref().ok().cloned());
         let found = match user {
             Ok(user) => found(&state, &peer, &request, &route, &query, (user, found_by)).await,
@@ -125,6 +127,7 @@ pub(crate) async fn serve(
         let prefix = prefix(request.uri().path(), &route);
         let mut context = RequestContext::new(plane, user);
         context.audited = trace.is_some();
+        noted(&state, notes, &context);
         let context = Arc::new(context);
         let (mut parts, body) = request.into_parts();
         if identity.is_proxy {
@@ -291,14 +294,28 @@ fn drained(state: &State) -> Result<(), Status> {
     Ok(())
 }
 
+/// Notes what is to be noted of the credential that was shown.
+fn noted(state: &State, notes: CredentialNotes, context: &RequestContext) {
+    for (key, text) in &notes.annotations {
+        context.annotate((*key).into(), text.clone());
+    }
+    notes.warning.iter().for_each(|text| context.warn(*text));
+    if notes.secret.is_some() {
+        // Nobody waits for it.
+        let registry = state.registry.clone();
+        state.registry.tasks.spawn(async move { registry.note_token_use(notes).await });
+    }
+}
+
 /// Who asks: nobody in particular without a credential.
 async fn authenticated(
     state: &State,
     identity: &Identity,
     route: &Route,
     headers: &HeaderMap,
+    notes: &mut CredentialNotes,
 ) -> Result<UserInfo, Status> {
-    match credential(state, identity, route, headers).await? {
+    match credential(state, identity, route, headers, notes).await? {
         // Whoever proved something is somebody, whatever they are called: strangers are let in where others are not looked at.
         Some(user) if user.is_anonymous() => Err(Status::unauthorized()),
         Some(user) => Ok(user),
@@ -324,6 +341,7 @@ async fn credential(
     identity: &Identity,
     route: &Route,
     headers: &HeaderMap,
+    notes: &mut CredentialNotes,
 ) -> Result<Option<UserInfo>, Status> {
     let authenticators = &state.registry.options.authenticators;
     if identity.is_proxy
@@ -347,7 +365,8 @@ async fn credential(
     });
     let in_protocols = if bearer.is_none() { protocol_token(headers)? } else { None };
     if let Some(token) = bearer.or(in_protocols.as_deref()) {
-        return state.registry.bearer_user(named_plane(state, route).1.as_ref(), token).await.map(Some);
+        let plane = named_plane(state, route).1;
+        return state.registry.bearer_user(plane.as_ref(), token, notes).await.map(Some);
     }
     Ok(None)
 }

@@ -265,6 +265,12 @@ impl Store {
         self.shared.feed.end_collection(plane, resource);
     }
 
+    /// A watch that sees nothing, and ends when watches of clients do: for streams that do not come from here.
+    pub fn lifeline(&self, plane: PlaneId) -> Result<Watch, WatchError> {
+        // A number that no resource has.
+        self.watch(WatchScope::Collection(plane, ResourceId(u32::MAX)), self.current())
+    }
+
     /// Ends every watch on a collection; whoever may watch begins again.
     pub fn end_client_watches(&self) {
         self.shared.feed.end_collections();

@@ -24,7 +24,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::authentication::{Files, Issuers};
-use crate::config::Configuration;
+use crate::config::{Configuration, TlsFiles};
 use crate::extensions::Extensions;
 use crate::follow::follow;
 use crate::keys::Keeper;
@@ -112,6 +112,7 @@ impl Serve {
         let pki = Pki::open(&self.data_dir.join("pki"), &hosts(&configuration, &url, &server), now())?;
         let pki = Arc::new(pki);
         pki.set_proxies(configuration.authentication.proxy_authorities()?, now())?;
+        pki.set_serving(TlsFiles::read_all(&configuration.tls).context("tls")?, now()).context("tls")?;
         let site = bootstrap::Site {
             ca: pki.ca().into(),
             address: Some(advertised(self.listen, &url)),
@@ -173,6 +174,7 @@ impl Serve {
             kept: bootstrap::kept(&site),
             root_ca: Told::from(site.ca.as_str()),
             authority: Some(pki.plane_authority()),
+            token_keys: Some(pki.token_keys()),
             front_proxy_ca: Told::from(site.front_proxy_ca.as_str()),
             extensions: Some(aggregator.clone()),
         };
@@ -182,6 +184,7 @@ impl Serve {
         let keeper = Keeper {
             pki: pki.clone(),
             settings: configuration.authentication.clone(),
+            tls: configuration.tls.clone(),
             root_ca,
             front_proxy_ca,
             controllers: terms.clone(),

@@ -13,7 +13,7 @@ use polder_test_support::{Client, Value, json};
 use crate::process::{MAPS, PLANES, Polder};
 use crate::tools;
 
-const EVENTS: &str = "/apis/audit.polder.dev/v1alpha1/events";
+pub(crate) const EVENTS: &str = "/apis/audit.polder.dev/v1alpha1/events";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 /// What must never be found in anything that is noted.
 const HIDDEN: &str = "aGlkZGVuIHdvcmRz";
@@ -148,7 +148,7 @@ fn a_trail_is_watched() {
     for name in ["first", "second", "third"] {
         assert_eq!(whole.must()["object"]["objectRef"]["name"], name);
     }
-    acme.get(&format!("{EVENTS}?watch=true&resourceVersion=99999999999")).expect(504);
+    acme.get(&format!("{EVENTS}?watch=true&resourceVersion=99999999999999999")).expect(504);
     // A watch ends with its plane.
     polder.admin.delete(&format!("{PLANES}/acme")).expect(200);
     until("the end of the watch", || watch.next_event().ok().filter(Option::is_none));

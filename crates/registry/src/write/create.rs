@@ -56,6 +56,7 @@ impl Registry {
             custom::prepare(self, context, &target, &mut candidate, None).await?;
             planes::prepare(self, context, &target, &mut candidate);
             planes::check_source(self, context, &target, &candidate).await?;
+            planes::inherit(self, context, &target, &mut candidate).await?;
             self.measure_quota(context, &target, &mut candidate, None).await?;
             self.check_escalation(context, &target, (&candidate, None), &path_name).await?;
             self.validate(context, &target, &candidate, None)?;
