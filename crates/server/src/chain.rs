@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::FutureExt as _;
 use http::header::{self, HeaderValue};
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Version};
 use hyper::body::Incoming;
 use polder_auth::UserInfo;
 use polder_auth::authn::Anonymous;
@@ -141,6 +141,7 @@ pub(crate) async fn serve(
             route,
             method: parts.method,
             headers: parts.headers,
+            is_http1: parts.version < Version::HTTP_2,
             query,
             body,
             body_room: None,

@@ -40,7 +40,7 @@ pub use headers::ProxyHeaders;
 pub use keys::{IssuerAnswer, IssuerClient, IssuerGet};
 pub use oidc::Issuer;
 pub use token::{StaticTokens, TokenFileError};
-pub use webhook::TokenWebhook;
+pub use webhook::{TokenWebhook, read_token_review};
 
 use crate::UserInfo;
 
