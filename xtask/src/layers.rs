@@ -17,6 +17,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("polder-machinery", &["polder-cel", "polder-model"]),
     ("polder-store", &["polder-model"]),
     ("polder-store-embedded", &["polder-store"]),
+    // etcd is spoken to by gRPC, which client-http knows. Replicas are tested with the engine that they have.
+    ("polder-store-etcd", &["polder-store", "polder-client-http", "polder-store-embedded"]),
     ("polder-auth", &["polder-cel"]),
     ("polder-client", &["polder-model"]),
     ("polder-client-http", &["polder-model"]),

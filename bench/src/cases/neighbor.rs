@@ -226,17 +226,21 @@ fn begin(
 ) -> JoinHandle<anyhow::Result<Flooded>> {
     on_own_thread(LAST, async move || {
         let (mut clients, begun) = (JoinSet::new(), Instant::now());
+        let kubeconfig = Arc::new(kubeconfig);
         for client in 0..CLIENTS {
-            let (mut connection, stop, kind) =
-                (Connection::open(&kubeconfig).await?, stop.clone(), kind.clone());
+            let (kubeconfig, stop, kind) = (kubeconfig.clone(), stop.clone(), kind.clone());
+            let mut connection = Connection::open(&kubeconfig).await?;
             clients.spawn(async move {
                 let (mut flooded, mut round) = (Flooded::default(), 0);
                 while !stop.load(Ordering::Relaxed) {
-                    if ask(&mut connection, flood, flood.call(&kind, client, round)).await? {
-                        flooded.answered += 1;
-                        round += 1;
-                    } else {
-                        flooded.refused += 1;
+                    match ask(&mut connection, flood, flood.call(&kind, client, round)).await {
+                        Ok(true) => (flooded.answered, round) = (flooded.answered + 1, round + 1),
+                        Ok(false) => flooded.refused += 1,
+                        // A connection on which so many watches were left is not used any more.
+                        Err(_) if matches!(flood, Flood::WatchOpens) => {
+                            connection = Connection::open(&kubeconfig).await?;
+                        }
+                        Err(error) => return Err(error),
                     }
                 }
                 anyhow::Ok(flooded)

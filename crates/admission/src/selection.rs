@@ -28,6 +28,8 @@ impl std::fmt::Debug for Plugins {
 pub enum SelectionError {
     #[error("there is no admission plugin {name:?}: choose among {}", known().join(", "))]
     Unknown { name: String },
+    #[error("admission plugin {name:?} cannot be turned off: it is a part of the server that others rely on")]
+    Fixed { name: String },
     #[error("admission plugin {name:?} is to be both on and off")]
     Both { name: String },
 }
@@ -41,7 +43,12 @@ fn known() -> Vec<&'static str> {
 impl Plugins {
     /// The usual ones, with some more and without others.
     pub fn chosen(enable: &[String], disable: &[String]) -> Result<Plugins, SelectionError> {
-        for name in enable.iter().chain(disable) {
+        let is_fixed =
+            |name: &String| ALL.iter().any(|place| matches!(place, Place::Elsewhere(own) if own == name));
+        if let Some(name) = disable.iter().find(|name| is_fixed(name)) {
+            return Err(SelectionError::Fixed { name: name.clone() });
+        }
+        for name in enable.iter().chain(disable).filter(|name| !is_fixed(name)) {
             if !known().contains(&name.as_str()) {
                 return Err(SelectionError::Unknown { name: name.clone() });
             }
@@ -87,5 +94,11 @@ mod tests {
             wrong.starts_with(r#"there is no admission plugin "Resourcequota": choose among LimitRanger, "#)
         );
         assert!(matches!(Plugins::chosen(&on, &on), Err(SelectionError::Both { .. })));
+        let fixed = names(&["NamespaceLifecycle"]);
+        assert_eq!(chain(Plugins::chosen(&fixed, &[]).unwrap()), "[ResourceQuota]");
+        assert_eq!(
+            Plugins::chosen(&[], &fixed).unwrap_err().to_string(),
+            r#"admission plugin "NamespaceLifecycle" cannot be turned off: it is a part of the server that others rely on"#
+        );
     }
 }

@@ -10,7 +10,7 @@ mod document;
 mod review;
 
 pub use document::ConfigurationError;
-pub use review::{ReviewAnswer, ReviewClient};
+pub use review::{ReviewAnswer, ReviewClient, ReviewFailure};
 
 use std::collections::HashSet;
 

@@ -8,4 +8,14 @@ pub trait ReviewClient: Send + Sync {
     fn review(&self, question: Vec<u8>) -> ReviewAnswer<'_>;
 }
 
-pub type ReviewAnswer<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReviewFailure {
+    /// The webhook cannot be reached or has trouble of its own: it may help to ask again.
+    #[error("{0}")]
+    Passing(String),
+    #[error("{0}")]
+    Lasting(String),
+}
+
+pub type ReviewAnswer<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, ReviewFailure>> + Send + 'a>>;

@@ -9,6 +9,7 @@ use crate::estimate;
 use crate::parser::{self, Grammar};
 use crate::plan;
 use crate::program::Program;
+use crate::re2::{Effort, Patterns};
 use crate::shape::Shape;
 use crate::source::CompileErrors;
 use crate::types::Type;
@@ -20,6 +21,8 @@ pub struct Environment {
     variables: Vec<Variable>,
     grammar: Grammar,
     pub(crate) makes_objects: bool,
+    /// What its expressions share with others; otherwise each has its own.
+    effort: Option<Effort>,
 }
 
 #[derive(Clone, Debug)]
@@ -72,6 +75,13 @@ impl Environment {
         self
     }
 
+    /// Compiles the patterns of its expressions out of an effort.
+    #[must_use]
+    pub fn with_effort(mut self, effort: &Effort) -> Environment {
+        self.effort = Some(effort.clone());
+        self
+    }
+
     pub fn variable_count(&self) -> usize {
         self.variables.len()
     }
@@ -89,9 +99,10 @@ impl Environment {
     pub fn compile(&self, source: &str) -> Result<Program, CompileError> {
         let ast = parser::parse(source, self.grammar)?;
         let checked = check::check(&ast, source, self)?;
-        validate::validate(&ast, &checked, source)?;
+        let mut regexes = Patterns::of_expression(&self.effort.clone().unwrap_or_default());
+        validate::validate(&ast, &checked, source, &mut regexes)?;
         let estimate = estimate::estimate(&ast, &checked, self);
-        plan::plan(&ast, &checked, estimate).map_err(CompileError::Instantiation)
+        plan::plan(&ast, &checked, estimate, regexes).map_err(CompileError::Instantiation)
     }
 
     /// Whether an expression reads a member of a variable by its name: `claims.email`, `has(claims.email)`, `claims.?email`.

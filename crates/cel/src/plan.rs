@@ -109,7 +109,12 @@ pub(crate) struct FoldNode {
     pub body: Option<NodeId>,
 }
 
-pub(crate) fn plan(ast: &Ast, checked: &Checked, estimate: Range) -> Result<Program, String> {
+pub(crate) fn plan(
+    ast: &Ast,
+    checked: &Checked,
+    estimate: Range,
+    regexes: re2::Patterns,
+) -> Result<Program, String> {
     let mut planner = Planner {
         ast,
         checked,
@@ -118,7 +123,7 @@ pub(crate) fn plan(ast: &Ast, checked: &Checked, estimate: Range) -> Result<Prog
         depth: 0,
         depth_max: 0,
         variables: BTreeSet::new(),
-        regexes: re2::Allowance::default(),
+        regexes,
     };
     let root = planner.plan(ast.root)?;
     planner.nodes.shrink_to_fit();
@@ -161,7 +166,7 @@ struct Planner<'p> {
     depth: u32,
     depth_max: u32,
     variables: BTreeSet<u32>,
-    regexes: re2::Allowance,
+    regexes: re2::Patterns,
 }
 
 impl Planner<'_> {
@@ -371,7 +376,7 @@ impl Planner<'_> {
             Ok(regex) => Ok(Some(Box::new(regex))),
             Err(re2::Problem::Pattern(problem)) => Err(problem),
             Err(re2::Problem::Exhausted) => {
-                Err("the patterns of the expression are too large together".into())
+                Err("the patterns of the expressions are too large together".into())
             }
         }
     }

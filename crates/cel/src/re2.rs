@@ -3,6 +3,12 @@
 //! The dialects differ where a hostile or merely old pattern would notice: ASCII classes, literal brackets inside
 //! classes, braces that are no repetition, `\Q..\E`. Both take linear time to match; compiling is bounded in memory.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use polder_model::SmolStr;
 use regex::{Regex, RegexBuilder};
 
 /// What matching may cache per pattern.
@@ -24,15 +30,54 @@ pub fn compile(pattern: &str, bytes_max: usize) -> Result<Regex, String> {
     })
 }
 
-/// What the patterns of one expression may take together.
+/// What may be spent on compiling all patterns of one object, be they good or bad: of a policy, of a CRD. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Effort(Arc<AtomicUsize>);
+
+/// Some tenths of a second.
+const EFFORT_MAX: usize = 64 << 20;
+/// A class of Unicode is a table of some hundred rows even before anything is compiled.
+const UNICODE_CLASS_EFFORT: usize = 16 << 10;
+const CLASS_EFFORT: usize = 1 << 10;
+
+impl Default for Effort {
+    fn default() -> Effort {
+        Effort::new(EFFORT_MAX)
+    }
+}
+
+impl Effort {
+    /// So much, in bytes of compiled patterns and what takes as long.
+    pub fn new(effort_max: usize) -> Effort {
+        Effort(Arc::new(AtomicUsize::new(effort_max)))
+    }
+
+    /// Whether there is as much left; then it is spent.
+    fn spend(&self, effort: usize) -> bool {
+        self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(effort)).is_ok()
+    }
+}
+
+/// What one try to compile a pattern takes.
+fn effort(pattern: &str, bytes_max: usize) -> usize {
+    let classes = pattern.matches('[').count() * CLASS_EFFORT;
+    let is_unicode = |pair: &&[u8]| matches!(pair, [b'\\', b'p' | b'P']);
+    let unicode = pattern.as_bytes().windows(2).filter(is_unicode).count() * UNICODE_CLASS_EFFORT;
+    bytes_max + pattern.len() + classes + unicode
+}
+
+/// Compiles patterns that may take so much together, of memory and of an effort. Equal ones are compiled once.
 #[derive(Debug)]
-pub(crate) struct Allowance {
+pub struct Patterns {
+    known: HashMap<SmolStr, Result<Regex, String>>,
+    bytes_max: usize,
     bytes_left: usize,
+    effort: Effort,
 }
 
 /// Why a pattern is not compiled.
 #[derive(Debug)]
-pub(crate) enum Problem {
+pub enum Problem {
     Pattern(String),
     /// There were too many before it.
     Exhausted,
@@ -40,31 +85,45 @@ pub(crate) enum Problem {
 
 /// Sizes tried for one compiled pattern, to know about how much it takes; the last is the limit.
 const BYTES_STEPS: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
-const ALLOWANCE: usize = 4 << 20;
+/// What the patterns of one expression may take.
+const EXPRESSION_BYTES_MAX: usize = 4 << 20;
 
-impl Default for Allowance {
-    fn default() -> Allowance {
-        Allowance { bytes_left: ALLOWANCE }
-    }
-}
-
-impl Allowance {
-    pub(crate) fn used(&self) -> usize {
-        ALLOWANCE - self.bytes_left
+impl Patterns {
+    pub fn new(bytes_max: usize, effort: &Effort) -> Patterns {
+        Patterns { known: HashMap::new(), bytes_max, bytes_left: bytes_max, effort: effort.clone() }
     }
 
-    pub(crate) fn compile(&mut self, pattern: &str) -> Result<Regex, Problem> {
-        let mut problem = String::new();
+    pub(crate) fn of_expression(effort: &Effort) -> Patterns {
+        Patterns::new(EXPRESSION_BYTES_MAX, effort)
+    }
+
+    /// What all compiled patterns take, at most.
+    pub fn used(&self) -> usize {
+        self.bytes_max - self.bytes_left
+    }
+
+    pub fn compile(&mut self, pattern: &str) -> Result<Regex, Problem> {
+        if let Some(known) = self.known.get(pattern) {
+            return known.clone().map_err(Problem::Pattern);
+        }
+        let compiled = self.compile_new(pattern)?;
+        self.known.insert(SmolStr::new(pattern), compiled.clone());
+        compiled.map_err(Problem::Pattern)
+    }
+
+    fn compile_new(&mut self, pattern: &str) -> Result<Result<Regex, String>, Problem> {
         for bytes in BYTES_STEPS {
             // Trying costs too, whether it succeeds or not.
+            if !self.effort.spend(effort(pattern, bytes)) {
+                return Err(Problem::Exhausted);
+            }
             self.bytes_left = self.bytes_left.checked_sub(bytes).ok_or(Problem::Exhausted)?;
-            match compile(pattern, bytes) {
-                Ok(regex) => return Ok(regex),
-                Err(error) if error != TOO_LARGE => return Err(Problem::Pattern(error)),
-                Err(error) => problem = error,
+            let compiled = compile(pattern, bytes);
+            if !compiled.as_ref().is_err_and(|problem| problem == TOO_LARGE) {
+                return Ok(compiled);
             }
         }
-        Err(Problem::Pattern(problem))
+        Ok(Err(TOO_LARGE.into()))
     }
 }
 
@@ -292,5 +351,20 @@ mod tests {
             assert!(compile(pattern, 1 << 20).is_err(), "{pattern}");
         }
         assert_eq!(compile("((a{100}){100}){100}", 1 << 20).unwrap_err(), "expression too large");
+    }
+
+    /// However many there are, and however many times one begins, an effort ends.
+    #[test]
+    fn bad_patterns_cost_what_good_ones_do() {
+        let unicode = r"\pL".repeat(1000) + "(";
+        let rows = [("((a{100}){100}){100}", 60), ("(", 5000), (unicode.as_str(), 10), ("^a$", 5000)];
+        for (pattern, tries_max) in rows {
+            let effort = Effort::default();
+            let is_tried = |_: &usize| {
+                !matches!(Patterns::of_expression(&effort).compile(pattern), Err(Problem::Exhausted))
+            };
+            let tries = (0..10_000).take_while(is_tried).count();
+            assert!((1..=tries_max).contains(&tries), "{pattern:.40}: {tries}");
+        }
     }
 }

@@ -8,10 +8,14 @@ use crate::source::CompileErrors;
 use crate::time;
 use crate::types::Type;
 
-pub(crate) fn validate(ast: &Ast, checked: &Checked, source: &str) -> Result<(), CompileErrors> {
+pub(crate) fn validate(
+    ast: &Ast,
+    checked: &Checked,
+    source: &str,
+    regexes: &mut re2::Patterns,
+) -> Result<(), CompileErrors> {
     let mut errors = CompileErrors::new(source);
     let exempt = inside_format(ast);
-    let mut regexes = re2::Allowance::default();
     for (at, expr) in ast.exprs.iter().enumerate() {
         match &expr.kind {
             ExprKind::Call { target: None, function, args } if args.len() == 1 => {

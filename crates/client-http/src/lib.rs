@@ -4,6 +4,7 @@
 //! no kinds, no cache and no retries of its own. Invariants: every wait has a deadline (but a watch's), everything read
 //! from a server is bounded, and an error says what to do about it.
 
+pub mod grpc;
 pub mod kms;
 pub mod kubeconfig;
 

@@ -1,12 +1,14 @@
-//! TLS as a kubeconfig asks for it, and to servers that tenants name.
+//! TLS as a kubeconfig asks for it, to servers that the operator names, and to those that tenants name.
 
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::client::{WantsClientCert, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 
@@ -22,11 +24,11 @@ const SYSTEM_AUTHORITIES: [&str; 4] = [
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsError {
-    #[error("the certificate authority of the kubeconfig is not a PEM certificate")]
+    #[error("the certificate authority is not a PEM certificate")]
     Authority,
-    #[error("the kubeconfig names no certificate-authority, and this system has none")]
+    #[error("no certificate authority is named, and this system has none")]
     NoAuthority,
-    #[error("the client certificate or key of the kubeconfig is not PEM")]
+    #[error("the client certificate or its key is not PEM")]
     ClientCertificate,
     #[error(transparent)]
     Rustls(#[from] rustls::Error),
@@ -41,17 +43,34 @@ pub(crate) fn config(access: &Access) -> Result<ClientConfig, TlsError> {
     } else {
         builder.with_root_certificates(roots(access.certificate_authority.as_deref())?)
     };
-    let mut config = match &access.client_certificate {
-        Some((chain, key)) => {
-            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
-            let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or(TlsError::ClientCertificate)?;
-            let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::ClientCertificate)?;
-            builder.with_client_auth_cert(chain, key)?
-        }
-        None => builder.with_no_client_auth(),
-    };
+    let certificate = access.client_certificate.as_ref();
+    let mut config = with_certificate(builder, certificate.map(|(chain, key)| (&**chain, &**key)))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
+}
+
+/// For a server that the operator names, and that speaks gRPC. All is PEM; without authorities, those of the system vouch.
+pub(crate) fn grpc_config(
+    authorities: Option<&[u8]>,
+    certificate: Option<(&[u8], &[u8])>,
+) -> Result<ClientConfig, TlsError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let mut config = with_certificate(builder.with_root_certificates(roots(authorities)?), certificate)?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(config)
+}
+
+/// Shows a certificate, if there is one: its chain and its key.
+fn with_certificate(
+    builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    certificate: Option<(&[u8], &[u8])>,
+) -> Result<ClientConfig, TlsError> {
+    let Some((chain, key)) = certificate else { return Ok(builder.with_no_client_auth()) };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
+    let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or(TlsError::ClientCertificate)?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::ClientCertificate)?;
+    Ok(builder.with_client_auth_cert(chain, key)?)
 }
 
 /// By what a server that a tenant names is known.

@@ -24,6 +24,12 @@ pub struct CertificateTerms {
     pub not_after: i64,
 }
 
+/// Knows the keys that planes sign tokens of service accounts with.
+pub trait TokenKeys: Send + Sync {
+    /// Whether what the key of this name signed in a plane is believed.
+    fn believes(&self, plane: PlaneId, key: &str) -> bool;
+}
+
 /// Signs in the name of planes. Errors are for people to read.
 pub trait CertificateAuthority: Send + Sync + std::fmt::Debug {
     /// Reads a request in PEM.

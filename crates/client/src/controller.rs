@@ -38,6 +38,8 @@ pub struct Snapshot {
 pub trait Stored: Send + Sync {
     /// Whether its JSON has this text in it.
     fn contains(&self, text: &str) -> bool;
+    /// Its JSON, whose members are in one order.
+    fn json(&self) -> &[u8];
     fn parse(&self) -> Arc<Value>;
 }
 
@@ -49,6 +51,11 @@ impl Snapshot {
     /// Whether a text may be in it: a cheap look before it is parsed.
     pub fn may_contain(&self, text: &str) -> bool {
         self.stored.as_ref().is_none_or(|stored| stored.contains(text))
+    }
+
+    /// It as it is stored: for whoever need not read all of it. Nothing when it came parsed.
+    pub fn json(&self) -> Option<&[u8]> {
+        self.stored.as_ref().map(|stored| stored.json())
     }
 
     pub fn value(&self) -> &Arc<Value> {
@@ -131,6 +138,8 @@ pub enum Next {
     Again,
     /// Nothing can be done now; each time in a row the wait is longer.
     Later,
+    /// The same where it is up to the plane's users whether there ever will be: in the end the wait is long.
+    Seldom,
     /// It is due after this time, whatever happens.
     After(Duration),
     /// What is left takes more than its plane has room for now ([`slice::may_make`](crate::slice::may_make)).

@@ -20,7 +20,7 @@ mod seldom;
 pub mod slice;
 pub mod stage;
 
-pub use authority::{CertificateAuthority, CertificateRequest, CertificateTerms};
+pub use authority::{CertificateAuthority, CertificateRequest, CertificateTerms, TokenKeys};
 pub use client::{Answer, At, Changes, ChangesError, Client, Cursor, Delete, Patch, Propagation, Query};
 pub use controller::{Change, Controller, Interest, Next, Snapshot, Stored, Wake, key};
 pub use in_plane::InPlane;

@@ -24,6 +24,8 @@ use crate::stage::{Place, Places, Stage};
 
 const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(30);
+/// What others keep from being done is not tried all the time.
+const DELAY_SELDOM_MAX: Duration = Duration::from_secs(600);
 /// Nothing waits longer.
 const DELAY_LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Items of a plane that wait for their time, for each that may be busy.
@@ -45,6 +47,8 @@ pub enum Outcome {
     Again,
     /// Nothing can be done now; each time in a row the wait is longer.
     Later,
+    /// The same where it is up to somebody else whether there ever will be: in the end the wait is long.
+    Seldom,
     /// It is due after this time.
     After(Duration),
     /// What is left takes more than its plane has room for now: it is due when there is more.
@@ -401,10 +405,13 @@ impl<T: Clone + Eq + Hash> State<T> {
         let Some(known) = self.planes.get_mut(&plane) else { return };
         let Some(entry) = known.items.get(item).copied() else { return };
         let added = entry.state == ItemState::WorkingAgain;
-        let longer = DELAY_MIN.saturating_mul(1 << entry.tries.min(16)).min(DELAY_MAX);
+        let longest = if outcome == Outcome::Seldom { DELAY_SELDOM_MAX } else { DELAY_MAX };
+        let longer = DELAY_MIN.saturating_mul(1 << entry.tries.min(16)).min(longest);
         match outcome {
             // What failed fails again for a while, whoever asks for it.
-            Outcome::Later => self.wait(plane, item.clone(), longer, entry.tries.saturating_add(1)),
+            Outcome::Later | Outcome::Seldom => {
+                self.wait(plane, item.clone(), longer, entry.tries.saturating_add(1));
+            }
             // While everything was done something found no place: that can go on for ever, so it gets slower.
             Outcome::Done if added && item == everything => {
                 self.wait(plane, item.clone(), longer, entry.tries.saturating_add(1));
@@ -574,6 +581,28 @@ mod tests {
         assert_eq!((turn.item, start.elapsed().as_millis()), (1, 700));
         drop(turn);
         assert_eq!(queue.take().await.item, 1, "what broke off is tried again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_up_to_others_is_tried_seldom() {
+        for (outcome, longest) in [(Outcome::Later, DELAY_MAX), (Outcome::Seldom, DELAY_SELDOM_MAX)] {
+            let queue = queue();
+            queue.add(A, 1);
+            let mut waits = Vec::new();
+            for _ in 0..20 {
+                let start = Instant::now();
+                let turn = queue.take().await;
+                waits.push(start.elapsed());
+                turn.finish(outcome);
+            }
+            assert_eq!(waits[1..4], [100, 200, 400].map(Duration::from_millis), "{outcome:?}");
+            assert_eq!(waits.last(), Some(&longest), "{outcome:?}");
+            // What changes for it is looked at.
+            queue.add(A, 1);
+            let start = Instant::now();
+            queue.take().await.finish(Outcome::Done);
+            assert_eq!(start.elapsed(), Duration::ZERO, "{outcome:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -321,6 +321,7 @@ impl Runner {
             Ok(Next::Done) => Outcome::Done,
             Ok(Next::Again) => Outcome::Again,
             Ok(Next::Later) => Outcome::Later,
+            Ok(Next::Seldom) => Outcome::Seldom,
             Ok(Next::After(delay)) => Outcome::After(delay),
             Ok(Next::Aside) => Outcome::Aside,
             // The plane is gone, or what the key stands for is.

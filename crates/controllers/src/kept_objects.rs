@@ -45,6 +45,11 @@ impl KeptObjects {
     }
 }
 
+/// A plane that is full, whose rules or webhooks refuse this or whose address was taken does without, as long as its users want that.
+fn is_refused(status: &Status) -> bool {
+    matches!(status.code, 400 | 403 | 422 | 429 | 507)
+}
+
 fn key(group: &str, resource: &str, namespace: &str, name: &str) -> SmolStr {
     format_smolstr!("{resource}.{group}/{namespace}/{name}")
 }
@@ -89,8 +94,7 @@ impl Controller for KeptObjects {
             for (_, object) in wanted {
                 match self.keep(plane, object).await {
                     Ok(()) => {}
-                    // A plane that is full, whose rules refuse this or whose address was taken does without for now.
-                    Err(status) if matches!(status.code, 403 | 422 | 429 | 507) => next = Next::Later,
+                    Err(status) if is_refused(&status) => next = Next::Seldom,
                     Err(status) => return Err(status),
                 }
             }
@@ -152,6 +156,21 @@ mod tests {
         ];
         for (resource, namespace, name, gone, expected) in rows {
             assert_eq!(woken(resource, namespace, name, gone), expected, "{resource:?} {namespace}/{name}");
+        }
+    }
+
+    #[test]
+    fn what_a_plane_does_not_want_is_tried_seldom() {
+        let services = SERVICES.group_resource();
+        let rows = [
+            (Status::bad_request("a webhook denied the request"), true),
+            (Status::forbidden(&services, "kubernetes", "a policy denied the request"), true),
+            (Status::too_many_requests("too many objects", 1), true),
+            (Status::modified(&services, "kubernetes"), false),
+            (Status::unavailable("the server is shutting down"), false),
+        ];
+        for (status, expected) in rows {
+            assert_eq!(is_refused(&status), expected, "{status}");
         }
     }
 

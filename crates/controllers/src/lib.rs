@@ -49,7 +49,7 @@ mod statefulset;
 use std::sync::Arc;
 
 use polder_client::extension::ExtensionProbe;
-use polder_client::{CertificateAuthority, Controller};
+use polder_client::{CertificateAuthority, Controller, TokenKeys};
 
 pub use told::Told;
 
@@ -64,6 +64,8 @@ pub struct Options {
     pub front_proxy_ca: Told,
     /// Who asks extension servers whether they are there.
     pub extensions: Option<Arc<dyn ExtensionProbe>>,
+    /// Knows which tokens of service accounts are believed.
+    pub token_keys: Option<Arc<dyn TokenKeys>>,
     /// Signs certificates for planes; none are signed when there is nobody.
     pub authority: Option<Arc<dyn CertificateAuthority>>,
     /// What planes start with and get again when somebody deletes it.
@@ -86,7 +88,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(protection::Protection::Claims),
         Box::new(protection::Protection::Volumes),
         Box::new(protection::Protection::Classes),
-        Box::new(token_secrets::TokenSecrets::new(options.root_ca.clone())),
+        Box::new(token_secrets::TokenSecrets::new(options.root_ca.clone(), options.token_keys.clone())),
         Box::new(resource_claim::ResourceClaim::new()),
         Box::new(resource_quota::ResourceQuota),
         Box::new(volume_binder::VolumeBinder::new()),

@@ -2,13 +2,17 @@
 //! it, and go with it.
 //!
 //! The token is one as anybody may ask for, bound to the secret and good as long as there are such. One of another plane, in
-//! a fork or after an import, is made anew. Keys are `secret/<namespace>/<name>`, `account/<namespace>/<name>`, and
+//! a fork or after an import, is made anew, and so is one whose key an operator has dropped. Keys are `secret/<namespace>/<name>`, `account/<namespace>/<name>`, and
 //! `reference/<namespace>/<account>/<secret>` for a secret that is gone.
+
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use polder_client::resource::{SECRETS, SERVICE_ACCOUNTS};
-use polder_client::{Answer, At, Change, Controller, Delete, InPlane, Interest, Next, Query, Wake};
+use polder_client::{
+    Answer, At, Change, Controller, Delete, InPlane, Interest, Next, Query, TokenKeys, Wake,
+};
 use polder_model::{PlaneId, SmolStr, Status, Value, format_smolstr, json};
 
 use crate::Told;
@@ -22,11 +26,19 @@ const SECONDS_MAX: i64 = 1 << 32;
 
 pub(crate) struct TokenSecrets {
     ca: Told,
+    keys: Option<Arc<dyn TokenKeys>>,
 }
 
 impl TokenSecrets {
-    pub(crate) fn new(ca: Told) -> TokenSecrets {
-        TokenSecrets { ca }
+    pub(crate) fn new(ca: Told, keys: Option<Arc<dyn TokenKeys>>) -> TokenSecrets {
+        TokenSecrets { ca, keys }
+    }
+
+    /// Whether a secret has a token that a key of this plane has signed, by what it says itself. Whether that is true is for others
+    /// to find out.
+    fn has_token(&self, plane: PlaneId, secret: &Value) -> bool {
+        let Some((of, key)) = signed_by(secret) else { return false };
+        of == plane && self.keys.as_ref().is_none_or(|keys| keys.believes(plane, &key))
     }
 }
 
@@ -102,7 +114,7 @@ impl TokenSecrets {
         let account = plane.get(&SERVICE_ACCOUNTS, namespace, account_of(secret)).await?;
         match account.and_then(|account| self.kept(secret, &account)) {
             Some(mut new) => {
-                if plane_of_token(secret) != Some(plane.plane) {
+                if !self.has_token(plane.plane, secret) {
                     let token = token(plane, secret).await?;
                     new.set_at(&["data", "token"], base64(token.as_bytes()));
                 }
@@ -150,12 +162,14 @@ async fn token(plane: &InPlane, secret: &Value) -> Result<SmolStr, Status> {
     Ok(SmolStr::new(made.str_at(&["status", "token"]).unwrap_or_default()))
 }
 
-/// The plane that the token of a secret says it is of. Whether it is true is for others to find out.
-fn plane_of_token(secret: &Value) -> Option<PlaneId> {
+/// The plane that the token of a secret says it is of, and the key it says it was signed with.
+fn signed_by(secret: &Value) -> Option<(PlaneId, SmolStr)> {
     let token = STANDARD.decode(secret.str_at(&["data", "token"])?).ok()?;
-    let payload = URL_SAFE_NO_PAD.decode(token.split(|byte| *byte == b'.').nth(1)?).ok()?;
-    let claims = Value::parse(&payload).ok()?;
-    claims.str_at(&["polder.dev", "plane"])?.parse().ok().map(PlaneId)
+    let mut parts = token.split(|byte| *byte == b'.');
+    let mut part = || Value::parse(&URL_SAFE_NO_PAD.decode(parts.next()?).ok()?).ok();
+    let (head, claims) = (part()?, part()?);
+    let plane = claims.str_at(&["polder.dev", "plane"])?.parse().ok()?;
+    Some((PlaneId(plane), SmolStr::new(head.str_at(&["kid"])?)))
 }
 
 fn base64(bytes: &[u8]) -> String {
@@ -184,7 +198,7 @@ mod tests {
 
     #[test]
     fn secrets_know_their_account() {
-        let secrets = TokenSecrets::new(Told::from("pem"));
+        let secrets = TokenSecrets::new(Told::from("pem"), None);
         let account = json!({"metadata": {"uid": "u"}, "secrets": [{"name": "a"}, {"name": "b"}]});
         let secret = json!({"metadata": {"name": "t", "namespace": "n"}});
         let kept = secrets.kept(&secret, &account).unwrap();

@@ -1,14 +1,15 @@
 //! How people are known, as the configuration says it: files that are read at start and again when they change, and the way from
 //! the server to issuers.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use polder_auth::authn::{
-    Authenticators, Configuration, IssuerAnswer, IssuerClient, IssuerGet, ProxyHeaders, Sources,
-    StaticTokens, TokenWebhook,
+    ACCOUNT_SECONDS_MAX, Authenticators, Configuration, IssuerAnswer, IssuerClient, IssuerGet, ProxyHeaders,
+    Sources, StaticTokens, TokenWebhook,
 };
 use polder_client_http::{Egress, Fetch, Fetcher};
 use polder_model::PlaneId;
@@ -29,7 +30,12 @@ pub(crate) struct Authentication {
     config: Option<PathBuf>,
     token_webhook: Option<Webhook>,
     request_header: Option<RequestHeader>,
+    /// How long tokens of service accounts are good at most, as kube-apiserver's `--service-account-max-token-expiration` has it.
+    service_account_max_token_expiration_seconds: Option<i64>,
 }
+
+/// What upstream takes.
+const ACCOUNT_SECONDS: RangeInclusive<i64> = 60 * 60..=1 << 32;
 
 /// A webhook that is asked about tokens nobody else knows.
 #[derive(Clone, Debug, Deserialize)]
@@ -62,6 +68,16 @@ struct RequestHeader {
 }
 
 impl Authentication {
+    /// How long tokens of service accounts are good at most.
+    pub(crate) fn account_seconds_max(&self) -> anyhow::Result<i64> {
+        let seconds = self.service_account_max_token_expiration_seconds.unwrap_or(ACCOUNT_SECONDS_MAX);
+        anyhow::ensure!(
+            ACCOUNT_SECONDS.contains(&seconds),
+            "serviceAccountMaxTokenExpirationSeconds is {seconds}, and must be between 1 hour (3600) and 2^32 seconds"
+        );
+        Ok(seconds)
+    }
+
     /// The authorities of proxies, in PEM.
     pub(crate) fn proxy_authorities(&self) -> anyhow::Result<Option<String>> {
         let Some(own) = &self.request_header else { return Ok(None) };

@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use polder_server::ServingFiles;
 use polder_store::Limits;
 use serde::Deserialize;
 
 use crate::authentication::Authentication;
 use crate::authorization::Authorization;
 use crate::encryption::Encryption;
+use crate::follow;
 
 /// `apiVersion: config.polder.dev/v1alpha1`, `kind: ServerConfiguration`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -22,6 +24,8 @@ pub(crate) struct Configuration {
     pub(crate) external_url: Option<String>,
     /// Further names and addresses for the serving certificate.
     pub(crate) hosts: Vec<String>,
+    /// Certificates of the provider's, each for its names, beside the one that the server makes for itself.
+    pub(crate) tls: Vec<TlsFiles>,
     /// Static bearer tokens.
     pub(crate) token_file: Option<PathBuf>,
     /// Everything else about who people are.
@@ -46,6 +50,33 @@ pub(crate) struct Configuration {
     pub(crate) audit: Option<crate::audit::AuditConfiguration>,
     /// How long the server goes on, no longer ready, after it was told to stop.
     pub(crate) shutdown_delay_seconds: u64,
+}
+
+/// A certificate of the provider's.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct TlsFiles {
+    cert_file: PathBuf,
+    key_file: PathBuf,
+    ca_file: Option<PathBuf>,
+    #[serde(default)]
+    names: Vec<String>,
+}
+
+impl TlsFiles {
+    pub(crate) fn read(&self) -> anyhow::Result<ServingFiles> {
+        Ok(ServingFiles {
+            name: self.cert_file.display().to_string(),
+            certificates: follow::read(&self.cert_file)?,
+            key: follow::read(&self.key_file)?,
+            authority: self.ca_file.as_deref().map(follow::read).transpose()?,
+            names: self.names.clone(),
+        })
+    }
+
+    pub(crate) fn read_all(files: &[TlsFiles]) -> anyhow::Result<Vec<ServingFiles>> {
+        files.iter().map(TlsFiles::read).collect()
+    }
 }
 
 /// Names of admission plugins, as kube-apiserver's flags have them.
@@ -116,6 +147,14 @@ impl Configuration {
             "{} must say `apiVersion: config.polder.dev/v1alpha1` and `kind: ServerConfiguration`",
             path.display()
         );
+        configuration.check().with_context(|| format!("{} cannot be used", path.display()))?;
         Ok(configuration)
+    }
+
+    /// What can be told to be wrong before anything is done.
+    fn check(&self) -> anyhow::Result<()> {
+        self.admission.plugins()?;
+        self.authentication.account_seconds_max().context("authentication")?;
+        Ok(())
     }
 }

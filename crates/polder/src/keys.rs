@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use polder_client::Runner;
 use polder_controllers::Told;
 use polder_server::Pki;
 use polder_store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::authentication::Authentication;
+use crate::config::TlsFiles;
+use crate::terms::Terms;
 
 /// How often the clock and the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -21,9 +22,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Keeper {
     pub(crate) pki: Arc<Pki>,
     pub(crate) settings: Authentication,
+    pub(crate) tls: Vec<TlsFiles>,
     pub(crate) root_ca: Told,
     pub(crate) front_proxy_ca: Told,
-    pub(crate) runner: Arc<Runner>,
+    pub(crate) controllers: Arc<Terms>,
     /// The administrator's, and the URL in it.
     pub(crate) kubeconfig: PathBuf,
     pub(crate) url: String,
@@ -57,6 +59,7 @@ impl Keeper {
     fn look(&self) -> anyhow::Result<()> {
         let now = (self.clock)();
         let proxies = self.settings.proxy_authorities().and_then(|pem| Ok(self.pki.set_proxies(pem, now)?));
+        let serving = TlsFiles::read_all(&self.tls).and_then(|files| Ok(self.pki.set_serving(files, now)?));
         // Before anything is told: whoever is told is told of what is believed.
         let is_news = self.pki.keep_up(now)?;
         if is_news {
@@ -68,7 +71,7 @@ impl Keeper {
             self.pki.admin_write(&self.kubeconfig, &self.url, now)?;
             tracing::info!(path = %self.kubeconfig.display(), "the administrator has a new kubeconfig");
         }
-        proxies
+        proxies.and(serving)
     }
 
     /// A request is asked anew who it is from, a watch is not. So when something is dropped that was still believed, watches end, and
@@ -92,7 +95,7 @@ impl Keeper {
     /// Tells planes what they do not know. After a stop in the middle of it, all of them again.
     async fn tell(&self) {
         if self.pki.has_changed() {
-            self.runner.tell_new();
+            self.controllers.tell_new();
         }
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -101,7 +104,7 @@ impl Keeper {
             }
             let (digest, pki) = (self.pki.digest(), self.pki.clone());
             self.tell_controllers();
-            if self.runner.tell().await {
+            if self.controllers.tell().await {
                 let noted = tokio::task::spawn_blocking(move || pki.note_told(digest)).await;
                 if let Ok(Err(error)) = noted {
                     tracing::warn!("cannot note that planes were told: {:#}", anyhow::Error::new(error));

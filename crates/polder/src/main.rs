@@ -13,6 +13,7 @@ mod kms;
 mod log;
 mod precedence;
 mod reviewer;
+mod terms;
 mod webhooks;
 
 use std::process::ExitCode;

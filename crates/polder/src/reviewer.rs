@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use polder_auth::{ReviewAnswer, ReviewClient};
-use polder_client_http::{Access, Client, ClientOptions, Kubeconfig, Method};
+use polder_auth::{ReviewAnswer, ReviewClient, ReviewFailure};
+use polder_client_http::{Access, Client, ClientError, ClientOptions, Kubeconfig, Method};
 
 /// What is read of an answer.
 const REVIEW_BYTES_MAX: usize = 1 << 20;
@@ -53,11 +53,19 @@ impl ReviewClient for Reviewer {
         Box::pin(async move {
             let body = Some(("application/json", Bytes::from(question)));
             let answer = self.client.send(Method::POST, &self.path, body).await;
-            let answer = answer.map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
+            let answer = answer.map_err(|error| {
+                use ClientError::{Interrupted, TimedOut, Unreachable};
+                let is_passing = matches!(error, Unreachable { .. } | TimedOut { .. } | Interrupted { .. });
+                failure(is_passing, format!("{:#}", anyhow::Error::new(error)))
+            })?;
             match answer.status {
                 200 | 201 => Ok(answer.body.to_vec()),
-                code => Err(format!("the webhook answered {code}")),
+                code => Err(failure(code >= 500 || code == 429, format!("the webhook answered {code}"))),
             }
         })
     }
+}
+
+fn failure(is_passing: bool, why: String) -> ReviewFailure {
+    if is_passing { ReviewFailure::Passing(why) } else { ReviewFailure::Lasting(why) }
 }

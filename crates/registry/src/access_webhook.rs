@@ -1,22 +1,26 @@
 //! Webhooks of the provider's that are asked what somebody may do: who is asked when, how often, and what is remembered of it.
 //!
 //! A plane has a bounded number of questions under way and planes take turns, so a webhook that hangs is felt by each plane for as
-//! long as one question may take. What is remembered is bounded, in parts that planes are spread over, and found only by the
-//! plane it is about.
+//! long as one question may take; a plane that got no answer several times in a row asks only now and then ([`Breaker`]). A question
+//! that fails quickly is asked again within its time, as upstream does.
+//!
+//! What is remembered is bounded, in parts that planes are spread over, and found only by the plane it is about.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use polder_auth::ReviewClient;
 use polder_auth::authz::configuration::{FailurePolicy, WebhookSettings};
 use polder_auth::authz::webhook::{self, Place, Review};
 use polder_auth::authz::{Attributes, Authorizer, Decision, DecisionFuture, Fault, Reason};
+use polder_auth::{ReviewClient, ReviewFailure};
 use polder_model::{GroupResource, PlaneId, Recent, SmolStr, Status, Value};
 use polder_store::{ObjectName, Plane, Store, Turns};
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 
+use crate::breaker::{Breaker, Leave};
 use crate::memo::Memo;
 use crate::planes;
 use crate::status::read_failed;
@@ -24,6 +28,12 @@ use crate::status::read_failed;
 /// Questions of one plane under way, and of all; the next one waits, and its time runs.
 const PLANE_CALLS_MAX: usize = 32;
 const CALLS_MAX: usize = 1024;
+/// How often a question is asked at most, and how long it waits before it is asked again: at first, how much longer each time, and how
+/// much longer at random.
+const TRIES_MAX: u32 = 5;
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+const AGAIN_FACTOR: f64 = 1.5;
+const AGAIN_JITTER: f64 = 0.2;
 /// What is remembered of one webhook, in parts: a plane fills one of them.
 const ANSWERS_BYTES_MAX: usize = 32 << 20;
 const PARTS: usize = 64;
@@ -42,6 +52,7 @@ pub struct AccessWebhook {
     origins: Arc<Origins>,
     clock: fn() -> i64,
     turns: Arc<Turns>,
+    breaker: Breaker,
     answers: Vec<Mutex<Recent<[u8; 32], Remembered>>>,
     told: AtomicI64,
     counts: Arc<WebhookCounts>,
@@ -70,7 +81,9 @@ struct Remembered {
 /// Why there is no answer.
 enum NoAnswer {
     Late,
-    Failed(String),
+    /// Nobody answered the last ones.
+    Resting,
+    Failed(ReviewFailure),
 }
 
 impl AccessWebhook {
@@ -89,6 +102,7 @@ impl AccessWebhook {
             origins,
             clock,
             turns: Turns::new(CALLS_MAX, PLANE_CALLS_MAX),
+            breaker: Breaker::default(),
             answers: std::iter::repeat_with(part).take(PARTS).collect(),
             told: AtomicI64::new(i64::MIN),
             counts: Arc::default(),
@@ -163,20 +177,54 @@ impl AccessWebhook {
     }
 
     async fn ask(&self, plane: PlaneId, spec: &Value) -> Result<Review, String> {
-        let question = webhook::question(spec, self.settings.version);
-        let asking = async {
-            let _turn = self.turns.take(plane).await;
-            let answer = self.client.review(question).await.map_err(NoAnswer::Failed)?;
-            webhook::read(&answer).map_err(NoAnswer::Failed)
+        let asked = match self.breaker.leave(plane, self.settings.timeout) {
+            None => Err(NoAnswer::Resting),
+            Some(leave) => {
+                let asking = tokio::time::timeout(self.settings.timeout, self.try_to_ask(plane, spec, leave));
+                asking.await.unwrap_or(Err(NoAnswer::Late))
+            }
         };
-        let asked = tokio::time::timeout(self.settings.timeout, asking).await;
-        let (count, outcome) = match asked.unwrap_or(Err(NoAnswer::Late)) {
+        match &asked {
+            Ok(_) => self.breaker.answered(),
+            Err(NoAnswer::Late | NoAnswer::Failed(ReviewFailure::Passing(_))) => self.breaker.failed(plane),
+            Err(NoAnswer::Resting | NoAnswer::Failed(ReviewFailure::Lasting(_))) => {}
+        }
+        let (count, outcome) = match asked {
             Ok(review) => (&self.counts.answered, Ok(review)),
             Err(NoAnswer::Late) => (&self.counts.timed_out, Err("no answer in time".into())),
-            Err(NoAnswer::Failed(why)) => (&self.counts.failed, Err(why)),
+            Err(NoAnswer::Resting) => (&self.counts.failed, Err("the last questions got no answer".into())),
+            Err(NoAnswer::Failed(failure)) => (&self.counts.failed, Err(failure.to_string())),
         };
         count.fetch_add(1, Ordering::Relaxed);
         outcome
+    }
+
+    /// Asks, and asks again when that may help.
+    async fn try_to_ask(&self, plane: PlaneId, spec: &Value, leave: Leave) -> Result<Review, NoAnswer> {
+        let end = Instant::now() + self.settings.timeout;
+        let mut wait = AGAIN_AFTER;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let question = webhook::question(spec, self.settings.version);
+            let answer = {
+                let _turn = self.turns.take(plane).await;
+                self.client.review(question).await
+            };
+            let next = Instant::now() + wait.mul_f64(1.0 + AGAIN_JITTER * random());
+            let may_try_again = leave == Leave::Freely && tries < TRIES_MAX && next < end;
+            match answer {
+                Ok(answer) => {
+                    let read = webhook::read(&answer);
+                    return read.map_err(|why| NoAnswer::Failed(ReviewFailure::Lasting(why)));
+                }
+                Err(ReviewFailure::Passing(_)) if may_try_again => {
+                    tokio::time::sleep_until(next).await;
+                    wait = wait.mul_f64(AGAIN_FACTOR);
+                }
+                Err(failure) => return Err(NoAnswer::Failed(failure)),
+            }
+        }
     }
 
     /// What it means that there is no answer. Why there is none is the provider's business.
@@ -203,6 +251,11 @@ impl Authorizer for AccessWebhook {
     fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> DecisionFuture<'a> {
         Box::pin(self.decide(attributes))
     }
+}
+
+/// At least 0, and less than 1.
+fn random() -> f64 {
+    f64::from(uuid::Uuid::new_v4().as_fields().0) / (f64::from(u32::MAX) + 1.0)
 }
 
 /// Whole seconds, as clocks here count them: at least as long.

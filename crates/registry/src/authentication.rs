@@ -20,6 +20,7 @@ use crate::memo::Memo;
 use crate::planes;
 use crate::registry::Registry;
 use crate::status::read_failed;
+use crate::tokens::CredentialNotes;
 
 /// Planes whose issuers are kept at hand; most have none.
 const PLANES_LEN_MAX: usize = 8192;
@@ -97,12 +98,20 @@ pub(crate) fn committed(registry: &Registry, context: &RequestContext, target: &
 
 impl Registry {
     /// Who shows a bearer token in a request to a plane, which need not exist.
-    pub async fn bearer_user(&self, plane: Option<&Arc<Plane>>, token: &str) -> Result<UserInfo, Status> {
+    pub async fn bearer_user(
+        &self,
+        plane: Option<&Arc<Plane>>,
+        token: &str,
+        notes: &mut CredentialNotes,
+    ) -> Result<UserInfo, Status> {
         if let Some(outcome) = self.account_user(token).await {
-            let (user, claims) = outcome?;
+            let account = outcome?;
             // A token made for somebody else to read is none for us.
-            let ours = claims.audiences.contains(&claims.issuer);
-            return if ours { Ok(user) } else { Err(Status::unauthorized()) };
+            if !account.claims.audiences.contains(&account.claims.issuer) {
+                return Err(Status::unauthorized());
+            }
+            *notes = account.notes;
+            return Ok(account.user);
         }
         self.token_user(plane, token).await?.ok_or_else(Status::unauthorized)
     }

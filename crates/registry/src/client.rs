@@ -59,7 +59,7 @@ impl LocalClient {
 
     fn context(&self, plane: PlaneId) -> Result<RequestContext, Status> {
         let plane = self.plane_of(plane)?;
-        Ok(RequestContext::new(plane, self.user.clone()))
+        Ok(RequestContext::new(plane, self.user.clone()).of_controller())
     }
 
     fn plane_of(&self, plane: PlaneId) -> Result<Arc<Plane>, Status> {
@@ -150,7 +150,7 @@ impl Client for LocalClient {
                 return Ok(None);
             }
             let (context, target) = self.plain(at).await?;
-            match self.registry.get(&context, &target, "").await {
+            match self.registry.get(&context, &target, "0").await {
                 Ok(ObjectAnswer { body: Answered::Stored(stored), .. }) => {
                     self.parsed.read(&self.registry, &context, &target, &stored).map(Some)
                 }
@@ -343,6 +343,7 @@ impl Client for LocalClient {
                 "unfinished": unfinished,
             }));
             let change = polder_store::Change::put(self.cursor_key(), record, Expect::Anything);
+            let change = polder_store::Change { needs_lead: true, ..change };
             let core = self.plane_of(PlaneId::CORE)?;
             let resource = GroupResource::new(CURSORS.0, CURSORS.1);
             let committed = self.registry.store.commit(change).await;
@@ -452,7 +453,11 @@ struct StoredForm {
 
 impl Stored for StoredForm {
     fn contains(&self, text: &str) -> bool {
-        memchr::memmem::find(self.stored.record.body(), text.as_bytes()).is_some()
+        memchr::memmem::find(self.json(), text.as_bytes()).is_some()
+    }
+
+    fn json(&self) -> &[u8] {
+        self.stored.record.body()
     }
 
     fn parse(&self) -> Arc<Value> {

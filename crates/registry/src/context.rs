@@ -16,6 +16,8 @@ pub struct RequestContext {
     /// Somebody notes what was decided about the request.
     pub audited: bool,
     pub(crate) reading: Reading,
+    /// It is a controller's, and goes through only where the store leads.
+    pub(crate) needs_lead: bool,
     /// Somebody has decided that the request may do something.
     allowed: AtomicBool,
     /// What the client should know although the request worked; sent as `Warning` headers.
@@ -64,6 +66,7 @@ impl RequestContext {
             user,
             audited: false,
             reading: Reading::Converted,
+            needs_lead: false,
             allowed: AtomicBool::new(false),
             warnings: Mutex::default(),
             annotations: Mutex::default(),
@@ -75,6 +78,11 @@ impl RequestContext {
     /// The same request without the help of webhooks that convert.
     pub(crate) fn without_conversion(self) -> RequestContext {
         RequestContext { reading: Reading::AsStored, ..self }
+    }
+
+    /// The same request by a controller.
+    pub(crate) fn of_controller(self) -> RequestContext {
+        RequestContext { needs_lead: true, ..self }
     }
 
     /// Says whose turn this is, or that it is over.

@@ -173,6 +173,17 @@ pub(crate) fn shape_part(
     report(context, unknown, Duplicates::default(), false, validation)
 }
 
+/// An object of a built-in kind as it would be stored today; nothing if it is so already.
+pub(crate) fn in_form_of_today(target: &Target, stored: &Value) -> Option<Value> {
+    if target.definition.origin != Origin::Builtin {
+        return None;
+    }
+    let mut value = stored.clone();
+    coerce(target.served().schema.node(), &mut value).ok()?;
+    default(target, &mut value).ok()?;
+    (value != *stored).then_some(value)
+}
+
 /// Fills in what is missing. Also used for objects written before a default existed.
 pub(crate) fn default(target: &Target, value: &mut Value) -> Result<(), Status> {
     let schema = target.served().schema.node();

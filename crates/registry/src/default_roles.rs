@@ -36,7 +36,7 @@ static DEFAULTS: LazyLock<Vec<BootstrapObject>> = LazyLock::new(bootstrap::defau
 pub(crate) struct DefaultRoles {
     /// How far the store had come when the server started: planes made later have what they should.
     started: Revision,
-    /// Layers whose default roles lack nothing: they are not looked at again.
+    /// Bases whose default roles lack nothing: those are not looked at again.
     whole: Mutex<HashSet<SpaceId>>,
     places: Semaphore,
 }
@@ -52,7 +52,7 @@ impl DefaultRoles {
 enum Repair {
     Nothing,
     Update(Value),
-    /// What a binding is to cannot be changed.
+    /// What a binding is to cannot be changed, so it goes and comes again, as upstream has it.
     Anew,
 }
 
@@ -126,45 +126,45 @@ impl Registry {
         if plane.floor > self.default_roles.started || self.is_importing(plane.id) {
             return Ok(());
         }
-        let _place = self.default_roles.places.acquire().await;
-        let Some(found) = self.found_roles(plane).await? else { return Ok(()) };
-        let is_whole = |space: SpaceId| self.default_roles.whole.lock().contains(&space);
-        let base = plane.stack.last().copied();
-        let mut base_lacks = false;
-        for default in DEFAULTS.iter().filter(|default| bootstrap::is_in(plane.profile, default)) {
-            let key = (
-                default.resource,
-                ObjectName::new(default.namespace.clone().unwrap_or_default(), default.name.clone()),
-            );
-            let outcome = match found.get(&key) {
-                None => self.restore(plane, default, None).await,
-                Some(stored) if is_whole(stored.space) => continue,
-                Some(stored) => {
-                    let value = Value::parse_own(stored.record.body()).unwrap_or_default();
-                    match repair(&default.value, &value) {
-                        Repair::Nothing => continue,
-                        Repair::Update(mut value) => {
-                            base_lacks |= Some(stored.space) == base;
-                            // Not over what somebody writes meanwhile.
-                            let version = plane.resource_version(stored.revision).to_string();
-                            value.set_at(&["metadata", "resourceVersion"], version);
-                            self.restore(plane, default, Some(Repair::Update(value))).await
-                        }
-                        needed => {
-                            base_lacks |= Some(stored.space) == base;
-                            self.restore(plane, default, Some(needed)).await
-                        }
-                    }
-                }
-            };
-            if let Err(status) = outcome {
+        let lacking = {
+            let _place = self.default_roles.places.acquire().await;
+            self.lacking_roles(plane).await?
+        };
+        // Without a place: these are written as everybody's objects are, and a webhook of the plane may take its time.
+        for default in lacking {
+            if let Err(status) = self.restore(plane, default).await {
                 tracing::warn!(plane = %plane.id, object = %default.name, error = %status, "cannot bring a default role back");
             }
         }
-        if let Some(base) = base.filter(|_| !base_lacks) {
+        Ok(())
+    }
+
+    /// Default roles and bindings of a plane that are not as they should be.
+    async fn lacking_roles(&self, plane: &Arc<Plane>) -> Result<Vec<&'static BootstrapObject>, Status> {
+        let Some(found) = self.found_roles(plane).await? else { return Ok(Vec::new()) };
+        let base = plane.stack.last().copied();
+        let is_whole = base.is_some_and(|base| self.default_roles.whole.lock().contains(&base));
+        let is_base = |stored: &StoredObject| Some(stored.space) == base;
+        let (mut lacking, mut is_base_whole) = (Vec::new(), true);
+        for default in DEFAULTS.iter().filter(|default| bootstrap::is_in(plane.profile, default)) {
+            let stored = found.get(&(default.resource, object_name(default)));
+            if is_whole && stored.is_some_and(|stored| is_base(stored)) {
+                continue;
+            }
+            let is_lacking = stored.is_none_or(|stored| {
+                let value = Value::parse_own(stored.record.body()).unwrap_or_default();
+                repair(&default.value, &value) != Repair::Nothing
+            });
+            // What a plane has instead of what is below says nothing about that.
+            is_base_whole &= !is_lacking && stored.is_some_and(|stored| is_base(stored));
+            if is_lacking {
+                lacking.push(default);
+            }
+        }
+        if let Some(base) = base.filter(|_| is_base_whole) {
             self.default_roles.whole.lock().insert(base);
         }
-        Ok(())
+        Ok(lacking)
     }
 
     /// All roles and bindings of a plane; nothing if there are too many.
@@ -185,13 +185,18 @@ impl Registry {
         Ok(Some(found))
     }
 
-    /// Writes one, through the registry as everybody does.
-    async fn restore(
-        &self,
-        plane: &Arc<Plane>,
-        default: &BootstrapObject,
-        needed: Option<Repair>,
-    ) -> Result<(), Status> {
+    /// Makes one what it should be, through the registry as everybody does.
+    async fn restore(&self, plane: &Arc<Plane>, default: &BootstrapObject) -> Result<(), Status> {
+        let resource = self.store.resource_id(&GroupResource::new(GROUP, default.resource));
+        let stored = self.store.get(plane, resource, &object_name(default)).await;
+        let stored = stored.map_err(|error| read_failed(plane, error))?;
+        let found = stored.map(|stored| {
+            let mut value = Value::parse_own(stored.record.body()).unwrap_or_default();
+            // Not over what somebody writes meanwhile.
+            let version = plane.resource_version(stored.revision).to_string();
+            value.set_at(&["metadata", "resourceVersion"], version);
+            value
+        });
         let context = RequestContext::new(plane.clone(), UserInfo::system());
         let resolved = self.resolve(plane, default.group, default.version, default.resource).await?;
         let Some((definition, version)) = resolved else { return Ok(()) };
@@ -208,13 +213,19 @@ impl Registry {
             value.set_at(&["apiVersion"], format!("{}/{}", default.group, default.version));
             Document { value, duplicates: Duplicates::default() }
         };
-        if let Some(Repair::Update(value)) = needed {
-            self.update(&context, &target(&default.name), document(value), &options).await?;
-            return Ok(());
-        }
-        if needed == Some(Repair::Anew) {
-            let wish = DeleteOptions::read(None, &crate::Query::default())?;
-            self.delete(&context, &target(&default.name), &wish).await?;
+        if let Some(found) = found {
+            match repair(&default.value, &found) {
+                Repair::Nothing => return Ok(()),
+                Repair::Update(value) => {
+                    self.update(&context, &target(&default.name), document(value), &options).await?;
+                    return Ok(());
+                }
+                Repair::Anew => {
+                    let version = found.str_at(&["metadata", "resourceVersion"]).map(SmolStr::new);
+                    let wish = DeleteOptions { resource_version: version, ..DeleteOptions::default() };
+                    self.delete(&context, &target(&default.name), &wish).await?;
+                }
+            }
         }
         let mut value = default.value.clone();
         for field in ["uid", "creationTimestamp", "resourceVersion", "managedFields"] {
@@ -224,6 +235,10 @@ impl Registry {
         tracing::info!(plane = %plane.id, kind = default.kind, name = %default.name, "a default object is back");
         Ok(())
     }
+}
+
+fn object_name(default: &BootstrapObject) -> ObjectName {
+    ObjectName::new(default.namespace.clone().unwrap_or_default(), default.name.clone())
 }
 
 #[cfg(test)]

@@ -297,7 +297,7 @@ impl Registry {
             match self.empty(context, &target, Some(name), &tally).await? {
                 Outcome::Done => {}
                 Outcome::Again | Outcome::Aside => return Ok(Outcome::Again),
-                Outcome::Later | Outcome::After(_) => {
+                Outcome::Later | Outcome::Seldom | Outcome::After(_) => {
                     left.get_or_insert_with(Remains::default).add_all(std::mem::take(&mut *tally.lock()));
                     // What pods use must not vanish under them.
                     if is_pods(&target) {

@@ -39,8 +39,8 @@ pub trait Ledger: std::fmt::Debug + Send + Sync {
     /// Entries of one plane after a number, oldest first. May block.
     fn read(&self, plane: PlaneId, after: Revision, most: Most) -> Result<Vec<StoredObject>, LedgerError>;
 
-    /// The number of the newest entry of all.
-    fn newest(&self) -> Revision;
+    /// The number of a plane's newest entry, or the floor if that is higher. It tells nothing of other planes.
+    fn newest(&self, plane: PlaneId) -> Revision;
 
     /// Entries up to this number may have been forgotten.
     fn floor(&self) -> Revision;
@@ -75,7 +75,7 @@ pub(crate) struct LedgerWatch {
     rest: Rest,
     resource: ResourceId,
     news: tokio::sync::watch::Receiver<u64>,
-    /// Ends with the plane, and with the server.
+    /// Ends with the plane, with the server, and when a key is dropped.
     lifeline: Watch,
     backlog: VecDeque<Arc<Event>>,
 }
@@ -156,12 +156,20 @@ impl LedgerWatch {
     /// The next entry. Safe to cancel.
     pub(crate) async fn next(&mut self) -> Result<Arc<Event>, WatchError> {
         loop {
+            // Looked at first: there may always be more to read.
+            tokio::select! {
+                biased;
+                ended = self.lifeline.next() => {
+                    ended?;
+                }
+                () = std::future::ready(()) => {}
+            }
             if let Some(event) = self.backlog.pop_front() {
                 return Ok(event);
             }
             // Whatever comes while this reads is news.
             self.news.borrow_and_update();
-            let newest = self.rest.ledger.newest();
+            let newest = self.rest.ledger.newest(self.rest.plane);
             let floor = self.rest.ledger.floor();
             if self.rest.after < floor {
                 return Err(WatchError::Compacted { compacted: floor });
@@ -216,7 +224,7 @@ impl Registry {
         options: &ListOptions,
     ) -> Result<Listing, Status> {
         let plane = &context.plane;
-        let newest = ledger.newest();
+        let newest = ledger.newest(plane.id);
         let mut rest = Rest::new(ledger, plane.id, &options.selection, Revision(0), newest);
         match options.version {
             VersionWanted::Newest | VersionWanted::Any => {}

@@ -9,6 +9,7 @@ pub mod authentication;
 pub mod authorizers;
 pub mod behavior;
 pub mod bootstrap;
+mod breaker;
 pub mod catalog;
 pub mod client;
 pub mod context;

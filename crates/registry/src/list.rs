@@ -258,6 +258,7 @@ impl Registry {
             };
         }
         match options.version {
+            VersionWanted::Newest if query.at.is_none() => self.fresh(plane).await?,
             VersionWanted::Newest | VersionWanted::Any => {}
             VersionWanted::Exactly(version) => {
                 self.wait_for(plane, version).await?;
@@ -266,6 +267,11 @@ impl Registry {
             VersionWanted::NotOlderThan(version) => self.wait_for(plane, version).await?,
         }
         Ok(query)
+    }
+
+    /// Waits until nobody on another replica was told of anything that is not here.
+    pub(crate) async fn fresh(&self, plane: &Plane) -> Result<(), Status> {
+        self.store.fresh().await.map_err(|error| read_failed(plane, error))
     }
 
     /// Waits a moment for a version that other readers may have seen already.

@@ -4,11 +4,12 @@
 //! A write of a pod only notes its name; the next question of a node reads it again. What is kept is bounded, and a plane without
 //! nodes that ask has nothing here. What is said of a single object (a pod, a volume) is read when it is asked for.
 //!
-//! **Invariant.** A change is in force in the next request after its write was answered.
+//! **Invariant.** A change is in force in the next request after its write was answered, unless there were more pods than can be kept.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use polder_auth::authz::node::{self, Graph, PlacedPod, Ruling, Thing};
@@ -17,6 +18,7 @@ use polder_auth::authz::{Attributes, Authorizer, Decision, DecisionFuture};
 use polder_model::pod::{self, Referent};
 use polder_model::{GroupResource, PlaneId, Status, Value};
 use polder_store::{ListQuery, ObjectName, Plane, ResourceId, Store, StoredObject};
+use tokio::time::Instant;
 
 use crate::bootstrap;
 use crate::memo::Memo;
@@ -31,6 +33,8 @@ const PLANE_BYTES_MAX: usize = 64 << 20;
 const HEAVY_BYTES: usize = 1 << 20;
 /// Pods that are read at once. Others get on between two pages.
 const PAGE_BYTES_MAX: usize = 128 << 10;
+/// When a plane has more, its pods are not read again for this long: each time would be much work for nothing.
+const TOO_MANY_REST: Duration = Duration::from_secs(60);
 /// When more pods than this have changed, all are read again.
 const CHANGED_LEN_MAX: usize = 1024;
 /// Claims of one node whose volumes are looked through for a secret.
@@ -44,6 +48,7 @@ pub(crate) struct Nodes {
     /// What all nodes may do alike.
     role: RoleSet,
     pods: ResourceId,
+    plane_bytes_max: usize,
 }
 
 /// The pods of one plane.
@@ -82,6 +87,8 @@ impl Drop for View {
 struct Loaded {
     is_loaded: bool,
     graph: Graph,
+    /// There were more pods than can be kept; when they are counted again.
+    too_many_until: Option<Instant>,
 }
 
 /// Pods that were written since they were last read.
@@ -96,7 +103,8 @@ impl Nodes {
     pub(crate) fn new(store: Arc<Store>) -> Nodes {
         let pods = store.resource_id(&GroupResource::new("", "pods"));
         let role = RoleSet::new(vec![Arc::new(bootstrap::node_role())]);
-        Nodes { store, planes: Memo::default(), bytes: Arc::default(), role, pods }
+        let plane_bytes_max = PLANE_BYTES_MAX;
+        Nodes { store, planes: Memo::default(), bytes: Arc::default(), role, pods, plane_bytes_max }
     }
 
     /// A pod was written or removed.
@@ -164,6 +172,9 @@ impl Nodes {
 
     /// Reads what was noted, or everything.
     async fn refresh(&self, plane: &Arc<Plane>, view: &View, loaded: &mut Loaded) -> Result<(), Status> {
+        if loaded.too_many_until.is_some_and(|until| Instant::now() < until) {
+            return Err(too_many());
+        }
         let changed = std::mem::take(&mut *view.changed.lock());
         // Whoever is cut off while reading leaves something that must be read anew.
         let was_loaded = std::mem::replace(&mut loaded.is_loaded, false);
@@ -174,7 +185,12 @@ impl Nodes {
                 self.read_all(plane, &mut loaded.graph).await
             }
         };
+        let is_too_large = loaded.graph.bytes() > self.plane_bytes_max;
+        loaded.too_many_until = is_too_large.then(|| Instant::now() + TOO_MANY_REST);
         loaded.is_loaded = read.is_ok();
+        if !loaded.is_loaded {
+            loaded.graph = Graph::default();
+        }
         view.weighs(loaded.graph.bytes());
         for least in [HEAVY_BYTES, 1] {
             while self.bytes.load(Ordering::Relaxed) > BYTES_MAX
@@ -191,7 +207,7 @@ impl Nodes {
             let found = found.map_err(|error| read_failed(plane, error))?;
             graph.set(&name.namespace, &name.name, found.and_then(|pod| placed(&pod)));
         }
-        check_bytes(graph)
+        self.check_bytes(graph)
     }
 
     async fn read_all(&self, plane: &Arc<Plane>, graph: &mut Graph) -> Result<(), Status> {
@@ -202,12 +218,16 @@ impl Nodes {
             for pod in &page.objects {
                 graph.set(&pod.name.namespace, &pod.name.name, placed(pod));
             }
-            check_bytes(graph)?;
+            self.check_bytes(graph)?;
             let Some(last) = page.objects.last().filter(|_| page.more) else { return Ok(()) };
             query.after = Some(last.name.clone());
             query.at = Some(page.revision);
             tokio::task::yield_now().await;
         }
+    }
+
+    fn check_bytes(&self, graph: &Graph) -> Result<(), Status> {
+        if graph.bytes() <= self.plane_bytes_max { Ok(()) } else { Err(too_many()) }
     }
 
     async fn get(
@@ -267,12 +287,10 @@ fn placed(pod: &StoredObject) -> Option<PlacedPod> {
     PlacedPod::read(&pod.name.name, &value)
 }
 
-fn check_bytes(graph: &Graph) -> Result<(), Status> {
-    if graph.bytes() <= PLANE_BYTES_MAX {
-        return Ok(());
-    }
-    let why = "the plane has more pods than the server can keep for its nodes: remove some";
-    Err(Status::forbidden(&GroupResource::new("", "pods"), "", why))
+fn too_many() -> Status {
+    let why =
+        "the plane has more pods than the server can keep for its nodes: remove some, and wait a minute";
+    Status::forbidden(&GroupResource::new("", "pods"), "", why)
 }
 
 impl Authorizer for Nodes {
@@ -296,5 +314,48 @@ impl Authorizer for Nodes {
             };
             Ok(if allowed { Decision::ALLOW } else { Decision::NO_OPINION })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_model::json;
+    use polder_store::memory::MemoryEngine;
+    use polder_store::{Change, Expect, Key, Record, StoreOptions, Write};
+
+    /// The pods of a plane that has too many are not read for every question.
+    #[tokio::test]
+    async fn too_many_pods_are_counted_seldom() {
+        let engine = Box::new(MemoryEngine::default());
+        let store = Store::open(engine, StoreOptions::default(), "d", |_, _| Vec::new()).unwrap();
+        let plane = store.plane_by_id(PlaneId::CORE).unwrap();
+        let mut nodes = Nodes::new(store.clone());
+        let write = async |nodes: &Nodes, number: usize, is_there: bool| {
+            let pod = json!({"metadata": {"name": (format!("p{number}"))}, "spec": {
+                "nodeName": "n", "volumes": [{"name": "v", "secret": {"secretName": (format!("s{number}"))}}]}});
+            let name = ObjectName::new("default", format!("p{number}"));
+            let key = Key { plane: plane.id, resource: nodes.pods, name: name.clone() };
+            let record = is_there.then(|| Record::encode(&pod));
+            let writes = vec![Write { key, record, expect: Expect::Anything }];
+            store.commit(Change { writes, ..Change::default() }).await.unwrap();
+            nodes.changed(plane.id, name);
+        };
+        let refers = async |nodes: &Nodes| {
+            let found = nodes.refers(&plane, "n", (Referent::Secret, "default", "s0")).await;
+            found.map_err(|status| status.code)
+        };
+        write(&nodes, 0, true).await;
+        assert_eq!(refers(&nodes).await, Ok(true));
+        nodes.plane_bytes_max = nodes.bytes.load(Ordering::Relaxed);
+        write(&nodes, 1, true).await;
+        assert_eq!(refers(&nodes).await, Err(403));
+        assert_eq!(nodes.bytes.load(Ordering::Relaxed), 0, "nothing is kept of what is too much");
+        // It would fit again, but nobody looks yet.
+        write(&nodes, 1, false).await;
+        assert_eq!(refers(&nodes).await, Err(403));
+        tokio::time::pause();
+        tokio::time::advance(TOO_MANY_REST).await;
+        assert_eq!(refers(&nodes).await, Ok(true));
     }
 }

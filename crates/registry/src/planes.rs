@@ -159,6 +159,35 @@ pub(crate) async fn check_source(
     registry.authorize_target(context, "get", target).await
 }
 
+/// A fork of a plane has what its source may use, its simulated nodes and what is noted of it, unless it says otherwise: so nobody gets
+/// more by forking. Who may come in is said anew.
+pub(crate) async fn inherit(
+    registry: &Registry,
+    context: &RequestContext,
+    target: &Target,
+    new: &mut Value,
+) -> Result<(), Status> {
+    if !is_own(context, target, "planes") {
+        return Ok(());
+    }
+    let source = new.str_at(&["spec", "forkFrom"]).filter(|source| !source.is_empty());
+    let Some(plane::Origin::Plane(source)) = source.map(plane::origin) else { return Ok(()) };
+    let resource = target.definition.group_resource();
+    let Some(source) = registry.named(&context.plane, &resource, "", source).await? else { return Ok(()) };
+    for key in ["auditPolicy", "simulatedNodes"] {
+        if let Some(value) = source.at(&["spec", key]).filter(|_| new.at(&["spec", key]).is_none()) {
+            new.set_at(&["spec", key], value.clone());
+        }
+    }
+    for key in plane::LIMITS {
+        let limit = |plane: &Value| plane.i64_at(&["spec", "limits", key]).filter(|number| *number > 0);
+        if let Some(number) = limit(&source).filter(|_| limit(new).is_none()) {
+            new.set_at(&["spec", "limits", key], number);
+        }
+    }
+    Ok(())
+}
+
 /// What a new plane has of its own from the start, so that it is not taken for another: also a fork.
 pub(crate) fn renewal(registry: &Registry, change: Option<&PlaneChange>) -> Option<Renewal> {
     let created = match change? {
@@ -235,16 +264,43 @@ pub(crate) fn live_status(registry: &Registry, object: &mut Value) {
     object.set_at(&["status", "profile"], plane.profile.name());
     object.set_at(&["status", "objectCount"], integer(plane.usage.objects()));
     object.set_at(&["status", "storedBytes"], integer(plane.usage.bytes()));
+    let (limits, defaults) = told_limits(registry, &plane, object);
+    object.set_at(&["status", "limits"], limits);
+    object.set_at(&["status", "defaultLimits"], defaults);
     let last = plane.usage.last_activity.load(Ordering::Relaxed);
     if last > 0 {
         object.set_at(&["status", "lastActivity"], timestamp(i64::try_from(last).unwrap_or_default()));
     }
 }
 
+/// What a plane may use, and what of that its spec does not say.
+fn told_limits(registry: &Registry, plane: &Plane, object: &Value) -> (Value, Vec<Value>) {
+    let (own, default) = (&plane.limits, &registry.options.default_limits);
+    let or = |own: u64, default: u64| if own > 0 { own } else { default };
+    // In the order of their names.
+    let numbers = [
+        own.objects,
+        own.bytes,
+        own.object_bytes,
+        or(own.watches, default.watches),
+        or(own.requests_in_flight, default.requests_in_flight),
+        or(own.requests_per_second, default.requests_per_second),
+        or(own.weight, Limits::WEIGHT_DEFAULT),
+    ];
+    let mut limits = Value::default();
+    for (name, number) in plane::LIMITS.into_iter().zip(numbers) {
+        limits.set_at(&[name], integer(number));
+    }
+    let is_default = |name: &&str| object.i64_at(&["spec", "limits", *name]).unwrap_or_default() == 0;
+    (limits, plane::LIMITS.into_iter().filter(is_default).map(Value::from).collect())
+}
+
 /// Takes those numbers out again before an object is stored.
 pub(crate) fn strip_live(context: &RequestContext, target: &Target, object: &mut Value) {
     if has_live_status(context, target) {
-        for field in ["number", "profile", "objectCount", "storedBytes", "lastActivity"] {
+        for field in
+            ["number", "profile", "objectCount", "storedBytes", "limits", "defaultLimits", "lastActivity"]
+        {
             object.remove_at(&["status", field]);
         }
     }

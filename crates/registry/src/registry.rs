@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::access_webhook::Origins;
 use crate::admission::NamespaceTurns;
+use crate::audit::PoliciesOfPlanes;
 use crate::authentication::IssuersOfPlanes;
 use crate::authorizers::{Authorizers, Decider};
 use crate::catalog::{Catalog, builtin_definitions};
@@ -33,6 +34,7 @@ use crate::roles::Roles;
 use crate::rulebooks::Rulebooks;
 use crate::selection::Selection;
 use crate::status::read_failed;
+use crate::tokens::UsedSecrets;
 use crate::webhooks::Webhooks;
 
 /// What a server tells its registry about itself.
@@ -72,9 +74,11 @@ pub struct Registry {
     pub(crate) webhooks: Arc<Webhooks>,
     pub(crate) extensions: ExtensionLists,
     pub(crate) issuers: IssuersOfPlanes,
+    pub(crate) audit_policies: PoliciesOfPlanes,
     /// Planes whose rules take long to run take turns with themselves.
     pub(crate) rule_turns: Turns,
     pub(crate) bootstrap_turns: Turns,
+    pub(crate) used_secrets: UsedSecrets,
     /// Planes that are being filled right now.
     pub(crate) importing: parking_lot::Mutex<HashSet<PlaneId>>,
     /// Everything the registry starts by itself.
@@ -128,8 +132,10 @@ impl Registry {
             webhooks: Arc::new(Webhooks::new(&store)),
             extensions: ExtensionLists::default(),
             issuers: IssuersOfPlanes::default(),
+            audit_policies: PoliciesOfPlanes::default(),
             rule_turns: Turns::default(),
             bootstrap_turns: Turns::default(),
+            used_secrets: UsedSecrets::default(),
             importing: parking_lot::Mutex::default(),
             tasks: TaskTracker::new(),
             store,
@@ -304,7 +310,9 @@ impl Registry {
             let entry = self.ledger_get(context, target, ledger).await?;
             return Ok(ObjectAnswer { body: Answered::Stored(entry), created: false });
         }
-        if !matches!(resource_version, "" | "0") {
+        if resource_version.is_empty() {
+            self.fresh(&context.plane).await?;
+        } else if resource_version != "0" {
             let version = crate::list::resource_version(resource_version)
                 .map_err(|problem| Status::untyped(500, problem))?;
             self.wait_for(&context.plane, version).await?;

@@ -1,5 +1,6 @@
 //! Who may do what in each plane by its roles and bindings: read when somebody first asks, kept until one of them is
-//! written. A binding of a plane that has many is then read by itself; for anything else all are read anew.
+//! written. A role that is written is then put into the bindings to it; a binding of a plane that has many is read by itself; for
+//! anything else all are read anew.
 //!
 //! What is read is shared. Planes that stand on the same layer and have the same bindings in it have one index of them,
 //! and roles that say the same are one set, whoever has them. What is kept is bounded: planes not used for long are let
@@ -50,6 +51,8 @@ const PLANE_BYTES_MAX: usize = 16 << 20;
 const FOLLOWED_LEN_MIN: usize = 1024;
 const CHANGED_LEN_MAX: usize = 64;
 const FOLLOWED_BYTES_MAX: usize = 64 << 10;
+/// Bindings to a role that was written, and their subjects: where there are more, all are read again.
+const REBOUND_LEN_MAX: usize = 512;
 /// Of roles that are not there, so many are named.
 const MISSING_MAX: usize = 16;
 /// What takes more bytes is not read on a thread that others wait for.
@@ -84,9 +87,16 @@ pub(crate) struct Book {
     /// Why nobody can look at them.
     problem: Option<Status>,
     own: Option<Own>,
-    /// Bindings that were written since.
-    changed: Mutex<Vec<ObjectName>>,
+    /// What was written since.
+    changed: Mutex<Vec<Written>>,
     is_stale: AtomicBool,
+}
+
+/// A role or binding that was written, or removed: of a namespace, or of none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Written {
+    Role(ObjectName),
+    Binding(ObjectName),
 }
 
 /// The index of the bindings in the plane's own space, if there are so many that no other plane has the same.
@@ -100,14 +110,15 @@ struct Own {
 }
 
 impl Book {
-    /// Notes that a binding was written, if it can be read by itself.
-    fn note(&self, name: ObjectName) -> bool {
+    /// Notes that something was written, if it can be read by itself.
+    fn note(&self, written: Written) -> bool {
         let mut changed = self.changed.lock();
-        if self.own.is_none() || changed.len() >= CHANGED_LEN_MAX {
+        let is_lost = self.own.is_none() && matches!(written, Written::Binding(_));
+        if is_lost || self.problem.is_some() || changed.len() >= CHANGED_LEN_MAX {
             return false;
         }
-        if !changed.contains(&name) {
-            changed.push(name);
+        if !changed.contains(&written) {
+            changed.push(written);
         }
         self.is_stale.store(true, Ordering::Release);
         true
@@ -116,6 +127,12 @@ impl Book {
     /// Whether nothing was written since it was made.
     fn is_fresh(&self) -> bool {
         !self.is_stale.load(Ordering::Acquire)
+    }
+
+    /// The indexes that may be other planes' too.
+    fn lower(&self) -> impl Iterator<Item = &Arc<Index>> {
+        let own = self.own.map(|own| own.place);
+        self.indexes.iter().enumerate().filter(move |(place, _)| Some(*place) != own).map(|(_, index)| index)
     }
 
     fn decide(&self, attributes: &Attributes<'_>) -> Decision {
@@ -224,8 +241,11 @@ impl Roles {
 
     /// A role or binding was written or removed.
     pub(crate) fn changed(&self, plane: PlaneId, plural: &str, name: ObjectName) {
-        let is_binding = matches!(plural, "rolebindings" | "clusterrolebindings");
-        self.lighten(self.planes.tell(plane, |book| is_binding && book.note(name)));
+        let written = match plural {
+            "roles" | "clusterroles" => Written::Role(name),
+            _ => Written::Binding(name),
+        };
+        self.lighten(self.planes.tell(plane, |book| book.note(written)));
     }
 
     /// What is known of a plane's bindings may be wrong.
@@ -284,47 +304,102 @@ impl Roles {
         Ok(book)
     }
 
-    /// The same book with the bindings that were written since. Nothing if it takes more than to read those.
+    /// The same book with what was written since. Nothing if it takes more than to read that.
     async fn follow(&self, plane: &Arc<Plane>, book: &Book) -> Result<Option<Book>, Status> {
-        let Some(own) = book.own else { return Ok(None) };
         let changed = book.changed.lock().clone();
-        let followed = own.followed + changed.len();
-        let mut index = Index::clone(&book.indexes[own.place]);
+        let (mut roles, mut bindings) = (HashSet::new(), Vec::new());
+        for written in &changed {
+            match written {
+                Written::Role(ObjectName { namespace, name }) => {
+                    roles.insert((namespace.as_str(), name.as_str()));
+                }
+                Written::Binding(name) => bindings.push(name),
+            }
+        }
+        // Roles first: what was written of a binding itself comes after what its role says in the binding as it was.
+        let Some(mut rebound) = self.with_roles(plane, book, &roles).await? else { return Ok(None) };
+        for name in bindings {
+            let Some(bound) = self.written_binding(plane, book, name).await? else { return Ok(None) };
+            rebound.push((name.clone(), bound.map(Arc::new)));
+        }
+        let (indexes, bytes) = (book.indexes.clone(), book.bytes);
+        let Some(own) = book.own.filter(|_| !rebound.is_empty()) else {
+            // Nobody is bound to what was written.
+            return Ok(Some(Book { indexes, bytes, own: book.own, ..Book::default() }));
+        };
+        let mut index = Index::clone(&indexes[own.place]);
+        let followed = own.followed + rebound.len();
         if followed > FOLLOWED_LEN_MIN.max(index.len() / 2) {
             return Ok(None);
         }
-        let lower = || book.indexes.iter().enumerate().filter(|(place, _)| *place != own.place);
-        for name in &changed {
-            // What a lower layer has, and this plane hides or shows again, is in an index of others.
-            if lower().any(|(_, index)| index.bound(&name.namespace, &name.name).is_some()) {
-                return Ok(None);
-            }
-            let plural = if name.namespace.is_empty() { "clusterrolebindings" } else { "rolebindings" };
-            let resource = self.store.resource_id(&GroupResource::new(GROUP, plural));
-            let found = self.get(plane, resource, name).await?;
-            if found.as_ref().is_some_and(|found| found.space != own.space) {
-                return Ok(None);
-            }
-            // What is large is made where it keeps nobody waiting.
-            if found.as_ref().is_some_and(|found| found.record.len() > FOLLOWED_BYTES_MAX) {
-                return Ok(None);
-            }
-            let bound = match found {
-                Some(found) => self.bound(plane, resource, &found).await?,
-                None => None,
-            };
-            index =
-                index.with((&name.namespace, &name.name), bound.map(Arc::new), |roles| self.known.set(roles));
+        for (name, bound) in rebound {
+            index = index.with((&name.namespace, &name.name), bound, |roles| self.known.set(roles));
             // What is not needed any more is still weighed: now and then it must be known. And heavy sets of roles are not
             // made again and again here.
             if index.bytes() > own.bytes.saturating_mul(2) || index.bytes() > own.bytes + QUICK_BYTES_MAX {
                 return Ok(None);
             }
         }
-        let mut indexes = book.indexes.clone();
-        let bytes = (book.bytes + index.bytes()).saturating_sub(indexes[own.place].bytes());
+        let mut indexes = indexes;
+        let bytes = (bytes + index.bytes()).saturating_sub(indexes[own.place].bytes());
         indexes[own.place] = Arc::new(index);
         Ok(Some(Book { indexes, bytes, own: Some(Own { followed, ..own }), ..Book::default() }))
+    }
+
+    /// A binding of the plane's own that was written, with its role; nothing inside if it is gone.
+    async fn written_binding(
+        &self,
+        plane: &Arc<Plane>,
+        book: &Book,
+        name: &ObjectName,
+    ) -> Result<Option<Option<Bound>>, Status> {
+        let Some(own) = book.own else { return Ok(None) };
+        // What a lower layer has, and this plane hides or shows again, is in an index of others.
+        if book.lower().any(|index| index.bound(&name.namespace, &name.name).is_some()) {
+            return Ok(None);
+        }
+        let plural = if name.namespace.is_empty() { "clusterrolebindings" } else { "rolebindings" };
+        let resource = self.store.resource_id(&GroupResource::new(GROUP, plural));
+        let Some(found) = self.get(plane, resource, name).await? else { return Ok(Some(None)) };
+        // What is large is made where it keeps nobody waiting.
+        if found.space != own.space || found.record.len() > FOLLOWED_BYTES_MAX {
+            return Ok(None);
+        }
+        self.bound(plane, resource, &found).await.map(Some)
+    }
+
+    /// The bindings to roles that were written, with what those say by now.
+    async fn with_roles(
+        &self,
+        plane: &Arc<Plane>,
+        book: &Book,
+        roles: &HashSet<(&str, &str)>,
+    ) -> Result<Option<Vec<(ObjectName, Option<Arc<Bound>>)>>, Status> {
+        let is_to = |bound: &&Arc<Bound>| roles.contains(&bound.role_name());
+        // Bindings of a lower layer are in an index of others.
+        if roles.is_empty() || book.lower().any(|index| index.bounds().any(|bound| is_to(&bound))) {
+            return Ok(roles.is_empty().then(Vec::new));
+        }
+        let own = book.own.iter().flat_map(|own| book.indexes[own.place].bounds());
+        let bounds: Vec<&Arc<Bound>> = own.filter(is_to).take(REBOUND_LEN_MAX + 1).collect();
+        let subjects: usize = bounds.iter().map(|bound| bound.binding.subjects.len()).sum();
+        if bounds.len().max(subjects) > REBOUND_LEN_MAX {
+            return Ok(None);
+        }
+        let mut rebound = Vec::new();
+        for bound in bounds {
+            let (namespace, name) = bound.role_name();
+            let plural = if namespace.is_empty() { "clusterroles" } else { "roles" };
+            let resource = self.store.resource_id(&GroupResource::new(GROUP, plural));
+            let found = self.get(plane, resource, &ObjectName::new(namespace, name)).await?;
+            if found.as_ref().is_some_and(|found| found.record.len() > FOLLOWED_BYTES_MAX) {
+                return Ok(None);
+            }
+            let role = found.and_then(|found| self.known.role(resource, &found));
+            let name = ObjectName::new(bound.namespace.clone(), bound.name.clone());
+            rebound.push((name, Some(Arc::new(Bound { role, ..Bound::clone(bound) }))));
+        }
+        Ok(Some(rebound))
     }
 
     /// A binding with the role it binds to, if it can bind to one.
@@ -542,5 +617,127 @@ impl Authorizer for Roles {
             };
             Ok(self.book(&plane).await?.decide(attributes))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_auth::authz::{Selectors, Target};
+    use polder_model::json;
+    use polder_store::memory::MemoryEngine;
+    use polder_store::{Change, Expect, Key, Limits, PlaneChange, Profile, Record, StoreOptions, Write};
+    use std::sync::mpsc;
+    use std::time::Duration;
+    use tokio_util::task::TaskTracker;
+
+    const SUBJECTS: usize = 30_000;
+
+    struct World {
+        store: Arc<Store>,
+        roles: Arc<Roles>,
+        plane: Arc<Plane>,
+    }
+
+    impl World {
+        /// A plane with a role and a binding of very many subjects to it.
+        async fn new() -> World {
+            let engine = Box::new(MemoryEngine::default());
+            let store = Store::open(engine, StoreOptions::default(), "d", |_, _| Vec::new()).unwrap();
+            let plane = store.plane_by_id(PlaneId::CORE).unwrap();
+            let world = World { roles: Arc::new(Roles::new(store.clone())), store, plane };
+            let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
+            world.write("clusterroles", "reader", json!({"rules": rules})).await;
+            world.bind("many", (0..SUBJECTS).map(|number| format!("u{number}"))).await;
+            world
+        }
+
+        /// Writes an object, as whoever answers the write does it.
+        async fn write(&self, plural: &'static str, name: &str, value: Value) {
+            let resource = self.store.resource_id(&GroupResource::new(GROUP, plural));
+            let name = ObjectName::cluster(name);
+            let key = Key { plane: self.plane.id, resource, name: name.clone() };
+            let writes = vec![Write { key, record: Some(Record::encode(&value)), expect: Expect::Anything }];
+            self.store.commit(Change { writes, ..Change::default() }).await.unwrap();
+            self.roles.changed(self.plane.id, plural, name);
+        }
+
+        async fn bind(&self, name: &str, users: impl Iterator<Item = String>) {
+            let subjects: Vec<Value> = users.map(|user| json!({"kind": "User", "name": user})).collect();
+            let role = json!({"kind": "ClusterRole", "name": "reader"});
+            let binding = json!({"roleRef": role, "subjects": subjects});
+            self.write("clusterrolebindings", name, binding).await;
+        }
+
+        async fn may(&self, user: &str) -> bool {
+            let (user, pods) = (UserInfo::authenticated(user, []), GroupResource::new("", "pods"));
+            let target = Target::Resource {
+                resource: &pods,
+                version: "v1",
+                subresource: "",
+                namespace: "n",
+                name: "x",
+            };
+            let (plane, selectors) = (self.plane.id, Selectors::default());
+            let attributes = Attributes { user: &user, plane, verb: "get", target, selectors };
+            self.roles.authorize(&attributes).await.ok().unwrap().is_allow()
+        }
+
+        /// Somebody asks, whose index cannot be made before the sender is dropped, or a test takes too long: then it cannot be sent to.
+        async fn asks(&self) -> (tokio::task::JoinHandle<Arc<Book>>, mpsc::Sender<()>) {
+            let (release, released) = mpsc::channel::<()>();
+            let (held, is_held) = tokio::sync::oneshot::channel();
+            let known = self.roles.known.clone();
+            std::thread::spawn(move || {
+                let _guard = known.parts.lock();
+                held.send(()).ok();
+                released.recv_timeout(Duration::from_secs(20)).ok();
+            });
+            is_held.await.unwrap();
+            let (roles, plane) = (self.roles.clone(), self.plane.clone());
+            let asking = TaskTracker::new().spawn(async move { roles.book(&plane).await.unwrap() });
+            // All was read when a place to make the index is taken, and nothing is being read.
+            while self.roles.builders.available_permits() == BUILDERS {
+                tokio::task::yield_now().await;
+            }
+            (asking, release)
+        }
+    }
+
+    /// The index of a binding with very many subjects is made where nobody waits for it.
+    #[tokio::test]
+    async fn many_subjects_hold_nobody_up() {
+        let world = World::new().await;
+        let create = PlaneChange::Create {
+            name: "other".parse().unwrap(),
+            limits: Limits::default(),
+            profile: Profile::default(),
+        };
+        world.store.commit(Change { plane: Some(create), ..Change::default() }).await.unwrap();
+        let other = world.store.plane("other").unwrap();
+        world.roles.book(&other).await.unwrap();
+        let (asking, release) = world.asks().await;
+        // Until the one who asks can do no more.
+        for _ in 0..10_000 {
+            tokio::task::yield_now().await;
+            world.roles.book(&other).await.unwrap();
+        }
+        assert!(!asking.is_finished());
+        release.send(()).expect("others go on meanwhile");
+        asking.await.unwrap();
+        assert!(world.may("u29999").await && !world.may("ann").await);
+    }
+
+    /// A binding that is written while the index is made, of what was read before, is in force as soon as its write is answered.
+    #[tokio::test]
+    async fn what_is_written_meanwhile_is_in_force() {
+        let world = World::new().await;
+        let (asking, release) = world.asks().await;
+        // What is asked for is read before it is written, or else this says nothing.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        world.bind("late", std::iter::once("ann".to_owned())).await;
+        release.send(()).unwrap();
+        asking.await.unwrap();
+        assert!(world.may("ann").await && world.may("u0").await);
     }
 }

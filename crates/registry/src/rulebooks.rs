@@ -17,6 +17,7 @@ use polder_store::{ListQuery, ObjectName, Plane, StoredObject};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
+use crate::audit;
 use crate::authentication;
 use crate::catalog::Catalog;
 use crate::context::RequestContext;
@@ -237,6 +238,7 @@ pub(crate) fn committed(registry: &Registry, context: &RequestContext, target: &
         registry.flows.forget(plane);
     }
     authentication::committed(registry, context, target);
+    audit::committed(registry, context, target);
 }
 
 impl Registry {

@@ -12,6 +12,12 @@ pub(crate) fn read_failed(plane: &Plane, error: ReadError) -> Status {
             Status::version_too_large(plane.resource_version(at), plane.resource_version(current))
         }
         ReadError::NoPlane => plane_not_found(plane.name.as_str()),
+        ReadError::Unreachable(_) | ReadError::Behind => {
+            tracing::warn!(%error, "a read of the newest state failed");
+            Status::unavailable(
+                "this replica cannot tell what is newest: ask again, or with resourceVersion=0 for what it has",
+            )
+        }
         ReadError::Closed => Status::unavailable("the server is shutting down"),
         ReadError::Engine(error) => engine_failed(&error),
     }
@@ -26,6 +32,7 @@ pub(crate) fn commit_failed(
 ) -> Status {
     match error {
         CommitError::Conflict { .. } => Status::modified(resource, name),
+        CommitError::NotLeading => Status::unavailable("another replica leads"),
         CommitError::NoName(_) => Status::bad_request(error.to_string()),
         CommitError::NoPlane => plane_not_found(plane.name.as_str()),
         CommitError::PlaneExists(own) => {
@@ -63,7 +70,10 @@ fn engine_failed(error: &EngineError) -> Status {
         EngineError::Overtaken => {
             Status::too_many_requests("other replicas were first again and again: please try again", 1)
         }
-        EngineError::Damaged(_) | EngineError::Failed(_) | EngineError::Unknown(_) => {
+        EngineError::Damaged(_)
+        | EngineError::Failed(_)
+        | EngineError::Unknown(_)
+        | EngineError::Compacted => {
             tracing::error!(error = %error, "the store failed a request");
             Status::internal("the store cannot be read or written; the server's log says why")
         }

@@ -170,7 +170,10 @@ impl Registry {
         let (mut initial, mut initial_end) = (None, None);
         let after = match options.start {
             Start::Snapshot { not_older_than, end_bookmark } => {
-                self.wait_for(plane, not_older_than).await?;
+                match not_older_than {
+                    0 => self.fresh(plane).await?,
+                    version => self.wait_for(plane, version).await?,
+                }
                 let namespace = (!target.namespace.is_empty()).then(|| target.namespace.clone());
                 let query = ListQuery { namespace, ..ListQuery::all(resource) };
                 let source = Source::new(&self.store, plane, &options.selection, &target.name, query)
@@ -184,7 +187,10 @@ impl Registry {
                 self.wait_for(plane, version).await?;
                 plane.revision(version)
             }
-            Start::Now => self.store.current(),
+            Start::Now => {
+                self.fresh(plane).await?;
+                self.store.current()
+            }
         };
         let watch = match self.store.watch(scope, after) {
             Ok(watch) => Ok(Changes::Store(watch)),
@@ -219,7 +225,7 @@ impl Registry {
         options: &WatchOptions,
     ) -> Result<ClientWatch, Status> {
         let plane = &context.plane;
-        let newest = ledger.newest();
+        let newest = ledger.newest(plane.id);
         let (mut initial, mut initial_end) = (None, None);
         let after = match options.start {
             Start::Snapshot { not_older_than, end_bookmark } => {
@@ -235,8 +241,7 @@ impl Registry {
             }
             Start::Now => newest,
         };
-        let scope = WatchScope::Collection(plane.id, target.definition.resource_id);
-        let watch = match self.store.watch(scope, self.store.current()) {
+        let watch = match self.store.lifeline(plane.id) {
             Ok(lifeline) => {
                 let selection = (&options.selection, after);
                 let watch = self.ledger_watch(plane, target, ledger, selection, lifeline);

@@ -219,16 +219,26 @@ impl Registry {
         new: &Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        let mut errors = Vec::new();
-        metadata::validate(new, old, target, &mut errors);
         let behavior = target.definition.behavior;
-        match (target.subresource.as_str(), old) {
-            ("", _) => (behavior.validate)(new, old, &mut errors),
-            ("status", Some(old)) => (behavior.validate_status)(new, old, &mut errors),
-            (part, Some(old)) => (behavior.validate_part)(part, new, old, &mut errors),
-            _ => {}
+        let errors_beside = |old: Option<&Value>| {
+            let mut errors = Vec::new();
+            metadata::validate(new, old, target, &mut errors);
+            match (target.subresource.as_str(), old) {
+                ("", _) => (behavior.validate)(new, old, &mut errors),
+                ("status", Some(old)) => (behavior.validate_status)(new, old, &mut errors),
+                (part, Some(old)) => (behavior.validate_part)(part, new, old, &mut errors),
+                _ => {}
+            }
+            decode::validate_schema(target, new, old, &mut errors);
+            errors
+        };
+        let mut errors = errors_beside(old);
+        // What an earlier version has stored may have zeros that are not written today: that they are missing changes nothing.
+        if !errors.is_empty()
+            && let Some(old) = old.and_then(|old| decode::in_form_of_today(target, old))
+        {
+            errors = errors_beside(Some(&old));
         }
-        decode::validate_schema(target, new, old, &mut errors);
         if errors.is_empty() {
             // A kind that counts its changes has nothing to say about what did not change.
             let counted = |value: &Value| value.i64_at(&["metadata", "generation"]);

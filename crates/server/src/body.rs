@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
 use parking_lot::Mutex;
 use polder_model::Status;
 use tokio::time::Instant;
@@ -24,24 +25,37 @@ pub(crate) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// How long a client may take to send one.
 const BODY_PATIENCE: Duration = Duration::from_secs(60);
 
+/// What is taken of a body that was refused, and for how long.
+const DISCARDED_BYTES_MAX: usize = 16 * 1024 * 1024;
+const DISCARD_PATIENCE: Duration = Duration::from_secs(5);
+
 /// What a request body may take at most, as far as its client says.
-pub(crate) fn bytes_expected(body: &hyper::body::Incoming) -> usize {
+pub(crate) fn bytes_expected(body: &Incoming) -> usize {
     let most = body.size_hint().upper().and_then(|most| usize::try_from(most).ok());
     most.map_or(BODY_BYTES_MAX, |most| most.min(BODY_BYTES_MAX))
 }
 
-/// Reads a whole request body.
-pub(crate) async fn read(body: hyper::body::Incoming) -> Result<Bytes, Status> {
-    let too_large = || Status::too_large(format!("Request entity too large: limit is {BODY_BYTES_MAX}"));
-    if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
-        return Err(too_large());
+/// Reads a whole request body. One that is too long is refused, and what is still to come of it handed to `leave`.
+pub(crate) async fn read(mut body: Incoming, leave: impl FnOnce(Incoming)) -> Result<Bytes, Status> {
+    if body.size_hint().lower() <= BODY_BYTES_MAX as u64 {
+        let whole = Limited::new(&mut body, BODY_BYTES_MAX).collect();
+        match tokio::time::timeout(BODY_PATIENCE, whole).await {
+            Ok(Ok(whole)) => return Ok(whole.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {}
+            Ok(Err(_)) => return Err(Status::bad_request("the request body ended early")),
+            Err(_) => return Err(Status::timeout("the request body did not arrive in time")),
+        }
     }
-    match tokio::time::timeout(BODY_PATIENCE, Limited::new(body, BODY_BYTES_MAX).collect()).await {
-        Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(_)) => Err(Status::bad_request("the request body ended early")),
-        Err(_) => Err(Status::timeout("the request body did not arrive in time")),
-    }
+    leave(body);
+    Err(Status::too_large(format!("Request entity too large: limit is {BODY_BYTES_MAX}")))
+}
+
+/// Takes what is still sent of a body that was refused, and throws it away: many a client looks for the answer only when
+/// it has sent everything, or loses it when its stream is reset.
+pub(crate) async fn discard(body: Incoming) {
+    let mut rest = Limited::new(body, DISCARDED_BYTES_MAX);
+    let all = async { while let Some(Ok(_)) = rest.frame().await {} };
+    tokio::time::timeout(DISCARD_PATIENCE, all).await.ok();
 }
 
 /// An answer that cannot be finished: the connection says so by breaking off.

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::FutureExt as _;
 use http::header::{self, HeaderValue};
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Version};
 use hyper::body::Incoming;
 use polder_auth::UserInfo;
 use polder_auth::authn::Anonymous;
@@ -18,7 +18,7 @@ use polder_auth::authz::{Attributes, Decision, Selectors, Target, is_public_path
 use polder_model::go_duration::parse_duration;
 use polder_model::{GroupResource, PlaneId, Reason, SmolStr, Status};
 use polder_registry::status::plane_not_found;
-use polder_registry::tokens::{ISSUER_PATH, KEYS_PATH};
+use polder_registry::tokens::{CredentialNotes, ISSUER_PATH, KEYS_PATH};
 use polder_registry::{Query, RequestContext};
 use polder_store::Plane;
 use tokio::time::Instant;
@@ -78,11 +78,15 @@ pub(crate) async fn serve(
         drained(&state)?;
         let route = route?;
         end = patience(&route, &query)?.map(|patience| started + patience);
+        // What has no end has one for finding out who asks.
+        let found_by = end.unwrap_or(started + PATIENCE);
         let identity = peer.presented.identity(&state);
-        let user = authenticated(&state, &identity, &route, request.headers()).await;
+        let mut notes = CredentialNotes::default();
+        let asked = authenticated(&state, &identity, &route, request.headers(), &mut notes);
+        let user = in_time(found_by, asked).await;
         let known = state.audit.as_ref().and_then(|_| user.as_ref().ok().cloned());
         let found = match user {
-            Ok(user) => found(&state, &peer, &request, &route, &query, user).await,
+            Ok(user) => found(&state, &peer, &request, &route, &query, (user, found_by)).await,
             Err(status) => Err(status),
         };
         if let Some(audit) = &state.audit {
@@ -107,7 +111,8 @@ pub(crate) async fn serve(
             peer.lane.set(plane.id, plane.limits.weight);
         }
         held.clone_from(&pass);
-        let user = impersonated(&state.registry, plane.id, user, request.headers()).await?;
+        let user = impersonated(&state.registry, plane.id, user, request.headers());
+        let user = in_time(found_by, user).await?;
         if let Some(trace) = trace.as_ref().filter(|_| is_impersonation(request.headers())) {
             trace.acts_as(&user);
         }
@@ -122,6 +127,7 @@ pub(crate) async fn serve(
         let prefix = prefix(request.uri().path(), &route);
         let mut context = RequestContext::new(plane, user);
         context.audited = trace.is_some();
+        noted(&state, notes, &context);
         let context = Arc::new(context);
         let (mut parts, body) = request.into_parts();
         if identity.is_proxy {
@@ -135,6 +141,7 @@ pub(crate) async fn serve(
             route,
             method: parts.method,
             headers: parts.headers,
+            is_http1: parts.version < Version::HTTP_2,
             query,
             body,
             body_room: None,
@@ -167,7 +174,7 @@ pub(crate) async fn serve(
                 trace.iter().for_each(|trace| trace.panicked());
                 Err(Status::internal("the request failed; the server's log says why"))
             }
-            Err(_) => Err(Status::timeout("Timeout: request did not complete within the allotted timeout")),
+            Err(_) => Err(late()),
         };
         // Other answers of this code are upstream's for mistakes of the client's.
         if let Err(status) = &outcome
@@ -222,15 +229,17 @@ async fn found(
     request: &http::Request<Incoming>,
     route: &Route,
     query: &Query,
-    user: UserInfo,
+    (user, found_by): (UserInfo, Instant),
 ) -> Result<Found, Status> {
     let found = if user.is_anonymous() {
         let asked = Asked::new(&user, route, request.method(), query);
-        let open = open_to_all(state, &asked).await?;
-        let (plane, is_counted) = open.ok_or_else(|| stranger(&asked))?;
+        // Nobody is told by how long it takes that there is a plane.
+        let open = tokio::time::timeout_at(found_by, open_to_all(state, &asked)).await;
+        let (plane, is_counted) = open.ok().flatten().ok_or_else(|| stranger(&asked))?;
         Found { plane, user, is_counted }
     } else {
-        let (plane, user) = plane(state, route, user).await?;
+        let found = tokio::time::timeout_at(found_by, plane(state, route, user)).await;
+        let (plane, user) = found.unwrap_or_else(|_| Err(plane_not_found(named_plane(state, route).0)))?;
         Found { plane, user, is_counted: true }
     };
     if found.is_counted {
@@ -257,6 +266,14 @@ fn failed(status: &Status, style: Style, trace: Option<&Arc<Trace>>) -> Answer {
     answer::failure(status, style)
 }
 
+fn late() -> Status {
+    Status::timeout("Timeout: request did not complete within the allotted timeout")
+}
+
+async fn in_time<T>(end: Instant, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    tokio::time::timeout_at(end, work).await.unwrap_or_else(|_| Err(late()))
+}
+
 /// How long a request may take: what the client says, but not more than we say. `None` for watches and streams.
 fn patience(route: &Route, query: &Query) -> Result<Option<Duration>, Status> {
     if is_long_running(route, query) {
@@ -278,14 +295,28 @@ fn drained(state: &State) -> Result<(), Status> {
     Ok(())
 }
 
+/// Notes what is to be noted of the credential that was shown.
+fn noted(state: &State, notes: CredentialNotes, context: &RequestContext) {
+    for (key, text) in &notes.annotations {
+        context.annotate((*key).into(), text.clone());
+    }
+    notes.warning.iter().for_each(|text| context.warn(*text));
+    if notes.secret.is_some() {
+        // Nobody waits for it.
+        let registry = state.registry.clone();
+        state.registry.tasks.spawn(async move { registry.note_token_use(notes).await });
+    }
+}
+
 /// Who asks: nobody in particular without a credential.
 async fn authenticated(
     state: &State,
     identity: &Identity,
     route: &Route,
     headers: &HeaderMap,
+    notes: &mut CredentialNotes,
 ) -> Result<UserInfo, Status> {
-    match credential(state, identity, route, headers).await? {
+    match credential(state, identity, route, headers, notes).await? {
         // Whoever proved something is somebody, whatever they are called: strangers are let in where others are not looked at.
         Some(user) if user.is_anonymous() => Err(Status::unauthorized()),
         Some(user) => Ok(user),
@@ -311,6 +342,7 @@ async fn credential(
     identity: &Identity,
     route: &Route,
     headers: &HeaderMap,
+    notes: &mut CredentialNotes,
 ) -> Result<Option<UserInfo>, Status> {
     let authenticators = &state.registry.options.authenticators;
     if identity.is_proxy
@@ -334,7 +366,8 @@ async fn credential(
     });
     let in_protocols = if bearer.is_none() { protocol_token(headers)? } else { None };
     if let Some(token) = bearer.or(in_protocols.as_deref()) {
-        return state.registry.bearer_user(named_plane(state, route).1.as_ref(), token).await.map(Some);
+        let plane = named_plane(state, route).1;
+        return state.registry.bearer_user(plane.as_ref(), token, notes).await.map(Some);
     }
     Ok(None)
 }
@@ -424,19 +457,19 @@ fn stranger(asked: &Asked<'_>) -> Status {
 /// The plane whose answer nobody in particular gets, and whether that is counted among the plane's requests: health and version
 /// are the server's own, and how tokens of a plane are verified is told where the plane lets everybody know. Where the provider
 /// has said so, roles decide about the rest. Else strangers hear the same about planes that exist and planes that do not.
-async fn open_to_all(state: &State, asked: &Asked<'_>) -> Result<Option<(Arc<Plane>, bool)>, Status> {
+async fn open_to_all(state: &State, asked: &Asked<'_>) -> Option<(Arc<Plane>, bool)> {
     if is_public_path(&asked.path) {
-        return Ok(state.registry.store.plane_by_id(PlaneId::CORE).map(|core| (core, false)));
+        return state.registry.store.plane_by_id(PlaneId::CORE).map(|core| (core, false));
     }
     let is_told = asked.method == Method::GET && [ISSUER_PATH, KEYS_PATH].contains(&asked.path.as_str());
     let is_open = matches!(state.registry.options.authenticators.sources().anonymous, Anonymous::Paths(_));
     if !is_told && !is_open {
-        return Ok(None);
+        return None;
     }
-    let Some(plane) = named_plane(state, asked.route).1 else { return Ok(None) };
+    let plane = named_plane(state, asked.route).1?;
     // Who cannot be asked does not tell strangers that there is a plane.
     let decision = state.registry.authorizer.authorize(&asked.attributes(plane.id)).await;
-    Ok(decision.is_ok_and(|decision| decision.is_allow()).then_some((plane, !is_told)))
+    decision.is_ok_and(|decision| decision.is_allow()).then_some((plane, !is_told))
 }
 
 fn named_plane<'a>(state: &State, route: &'a Route) -> (&'a str, Option<Arc<Plane>>) {
@@ -450,7 +483,11 @@ fn named_plane<'a>(state: &State, route: &'a Route) -> (&'a str, Option<Arc<Plan
 /// The plane a request is for, and who asks there. To somebody who belongs to one plane, the others do not exist; to somebody who belongs to
 /// none, those that do not know them.
 async fn plane(state: &State, route: &Route, user: UserInfo) -> Result<(Arc<Plane>, UserInfo), Status> {
-    let (name, found) = named_plane(state, route);
+    let (name, mut found) = named_plane(state, route);
+    if found.is_none() && state.registry.store.fresh().await.is_ok() {
+        // Made on another replica just now.
+        found = named_plane(state, route).1;
+    }
     let plane = found.ok_or_else(|| plane_not_found(name))?;
     let user = state.registry.seen(&plane, user).await.ok_or_else(|| plane_not_found(name))?;
     Ok((plane, user))

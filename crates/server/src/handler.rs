@@ -53,6 +53,7 @@ pub(crate) struct Call {
     pub(crate) route: Route,
     pub(crate) method: Method,
     pub(crate) headers: HeaderMap,
+    pub(crate) is_http1: bool,
     pub(crate) query: Query,
     /// Taken by whoever reads it.
     pub(crate) body: Option<hyper::body::Incoming>,
@@ -623,7 +624,7 @@ impl Call {
         };
         let expected = body::bytes_expected(&body).saturating_mul(TEXT_WEIGHT).saturating_add(stored);
         let room = self.room(expected.min(ORDINARY_BYTES)).await?;
-        let bytes = body::read(body).await?;
+        let bytes = body::read(body, |rest| self.leave(rest)).await?;
         let own = if self.media() == PROTOBUF { message_bytes(&bytes) } else { parsed_bytes(&bytes) };
         let weight = own.saturating_add(stored);
         if let Some(room) = &room {
@@ -636,6 +637,20 @@ impl Call {
             self.context.set_pace(Some(Arc::new(turn)));
         }
         Ok(bytes)
+    }
+
+    /// Lets a client send on for a while after its body was refused, as part of its request.
+    fn leave(&self, rest: hyper::body::Incoming) {
+        // Whoever said how much it is and waits to be told to go on is not told so, and sends nothing.
+        let says = |name| self.headers.contains_key(name);
+        if self.is_http1 && says(header::EXPECT) && says(header::CONTENT_LENGTH) {
+            return;
+        }
+        let pass = self.pass.clone();
+        self.state.registry.tasks.spawn(async move {
+            body::discard(rest).await;
+            drop(pass);
+        });
     }
 
     /// The object in the body. Custom resources have no messages.

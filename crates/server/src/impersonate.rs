@@ -16,6 +16,8 @@ const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 const AUTHENTICATION: &str = "authentication.k8s.io";
+/// Somebody is no more at once: each group and each value is asked about by itself.
+const WANTED_LEN_MAX: usize = 256;
 
 /// One thing somebody wants to be.
 struct Wanted {
@@ -96,6 +98,12 @@ fn read(headers: &HeaderMap) -> Result<(Vec<Wanted>, UserInfo), Status> {
             wanted.push(Wanted { resource, subresource: key.clone(), ..core("", "", value) });
         }
         extra.push((key, values));
+    }
+    if wanted.len() >= WANTED_LEN_MAX {
+        return Err(Status::bad_request(format!(
+            "somebody is impersonated with more than {} groups and values of extra: ask for fewer",
+            WANTED_LEN_MAX - 1
+        )));
     }
     let Some(name) = name else {
         if wanted.is_empty() {
@@ -178,5 +186,20 @@ mod tests {
         );
         check(&[(GROUP, "dikes")], "400 requested groups, uid or extra without impersonating a user");
         check(&[(USER, "")], " is system:anonymous in system:unauthenticated");
+    }
+
+    #[test]
+    fn nobody_is_very_many_at_once() {
+        for name in [GROUP, "impersonate-extra-x"] {
+            let mut map = HeaderMap::new();
+            map.insert(USER, "ann".parse().unwrap());
+            let mut wanted = |number: usize| {
+                map.append(name, format!("g{number}").parse().unwrap());
+                read(&map).map(|(wanted, _)| wanted.len()).map_err(|status| status.code)
+            };
+            let last = (1..WANTED_LEN_MAX).map(&mut wanted).last();
+            assert_eq!(last, Some(Ok(WANTED_LEN_MAX)), "{name}");
+            assert_eq!(wanted(WANTED_LEN_MAX), Err(400), "{name}");
+        }
     }
 }

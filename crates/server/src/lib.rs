@@ -32,6 +32,7 @@ mod patient;
 mod present;
 mod presented;
 mod protobuf;
+mod provided;
 mod strangers;
 mod stream;
 mod subresource;
@@ -62,6 +63,7 @@ pub use bounds::Bounds;
 pub use connection::{Server, ServerError};
 pub use front_proxy::{FrontProxy, FrontProxyCertificate};
 pub use pki::{Pki, PkiError};
+pub use provided::ServingFiles;
 
 /// The Kubernetes version whose API this is.
 pub const KUBERNETES_VERSION: &str = "v1.35.8";

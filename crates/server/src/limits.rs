@@ -30,7 +30,7 @@ const ROOM_PATIENCE: Duration = Duration::from_secs(10);
 const REQUEST_BYTES: usize = 32 * 1024;
 const WATCH_BYTES: usize = 4 * 1024;
 /// The weight of a plane that says none.
-pub(crate) const WEIGHT_DEFAULT: u64 = 100;
+pub(crate) const WEIGHT_DEFAULT: u64 = Limits::WEIGHT_DEFAULT;
 /// For each request that may be under way so many may be there: the others wait for a seat.
 const PRESENT_PER_SEAT: u64 = 2;
 

@@ -15,7 +15,8 @@ use parking_lot::Mutex;
 use polder_auth::MASTERS;
 use polder_auth::authn::{AccountKeyError, AccountSecret, AccountTokens, PLANE_URI_SCHEME, TokenNotary};
 use polder_auth::authority::PlaneAuthorities;
-use polder_client::CertificateAuthority;
+use polder_client::{CertificateAuthority, TokenKeys};
+use polder_model::PlaneId;
 use polder_store::Plane;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose,
@@ -32,6 +33,7 @@ use crate::certificate::ServerCertificates;
 use crate::client_certificate::{ClientCertificates, Signer};
 use crate::front_proxy::FrontProxy;
 use crate::keys::{Family, KeyFile, Keys, LEAF_SECONDS};
+use crate::provided::{Provided, ServingFiles, Shown};
 
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
@@ -51,6 +53,8 @@ pub enum PkiError {
     Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("there are too many generations of {family}: drop those that are no longer needed")]
     TooMany { family: &'static str },
+    #[error("{name} cannot be used: {why}")]
+    Provided { name: String, why: String },
     #[error("{name} is in use: rotate it first")]
     InUse { name: String },
     #[error("there is no {name}")]
@@ -65,10 +69,19 @@ pub struct Pki {
     current: Arc<ArcSwap<Current>>,
     accounts: Arc<AccountTokens>,
     front_proxy: Arc<FrontProxy>,
-    /// Authorities of proxies that authenticate for others, in PEM. Held while something is replaced.
-    proxies: Mutex<Option<String>>,
+    /// Held while something is replaced.
+    given: Mutex<Given>,
     /// When the administrator's kubeconfig was made, and which authorities it names.
     admin: Mutex<Option<(i64, String)>>,
+}
+
+/// What the provider's files hold.
+#[derive(Clone, Default)]
+struct Given {
+    /// Authorities of proxies that authenticate for others, in PEM.
+    proxies: Option<String>,
+    files: Vec<ServingFiles>,
+    provided: Arc<[Provided]>,
 }
 
 /// What there is now.
@@ -86,6 +99,7 @@ pub(crate) struct Current {
     ca: String,
     front_proxy_ca: String,
     serving: Arc<ServerCertificates>,
+    provided: Arc<[Provided]>,
 }
 
 impl Pki {
@@ -106,10 +120,11 @@ impl Pki {
         let accounts = Arc::new(AccountTokens::new(&account_secrets(&keys)).with_notary(notary));
         let serving =
             Arc::new(ServerCertificates::new(&keys, &hosts, &provider, now).map_err(|_| unusable())?);
-        let current = Current::new(keys, serving, None, &provider, 0, now)?;
+        let given = Given::default();
+        let current = Current::new(keys, serving, &given, &provider, 0, now)?;
         let current = Arc::new(ArcSwap::from_pointee(current));
-        let (proxies, admin) = (Mutex::new(None), Mutex::new(None));
-        let pki = Pki { file, hosts, provider, current, accounts, front_proxy, proxies, admin };
+        let (given, admin) = (Mutex::new(given), Mutex::new(None));
+        let pki = Pki { file, hosts, provider, current, accounts, front_proxy, given, admin };
         pki.publish();
         Ok(pki)
     }
@@ -117,21 +132,44 @@ impl Pki {
     /// Believes proxies which authenticate for others if these authorities, in PEM, vouch for them. From the next connection or
     /// request on.
     pub fn set_proxies(&self, pem: Option<String>, now: i64) -> Result<(), PkiError> {
-        let mut proxies = self.proxies.lock();
-        if *proxies == pem {
+        let mut given = self.given.lock();
+        if given.proxies == pem {
             return Ok(());
         }
+        self.take(&mut given, |given| given.proxies = pem, now)
+    }
+
+    /// Shows certificates of the provider's to those who ask for their names, from the next connection on.
+    pub fn set_serving(&self, files: Vec<ServingFiles>, now: i64) -> Result<(), PkiError> {
+        let mut given = self.given.lock();
+        if given.files == files {
+            return Ok(());
+        }
+        let read = |file: &ServingFiles| {
+            let why = |why| PkiError::Provided { name: file.name.clone(), why };
+            Provided::read(file, &self.provider).map_err(why)
+        };
+        let provided = files.iter().map(read).collect::<Result<Arc<[_]>, _>>()?;
+        self.take(&mut given, |given| (given.files, given.provided) = (files, provided), now)?;
+        drop(given);
+        self.publish();
+        Ok(())
+    }
+
+    fn take(&self, given: &mut Given, change: impl FnOnce(&mut Given), now: i64) -> Result<(), PkiError> {
+        let mut changed = given.clone();
+        change(&mut changed);
         let current = self.current();
         let (keys, serving) = (current.keys.clone(), current.serving.clone());
-        let new = Current::new(keys, serving, pem.as_deref(), &self.provider, current.epoch + 1, now)?;
+        let new = Current::new(keys, serving, &changed, &self.provider, current.epoch + 1, now)?;
         self.current.store(Arc::new(new));
-        *proxies = pem;
+        *given = changed;
         Ok(())
     }
 
     /// Does what is due at this time, and takes over what an operator has changed. True if others must be told of something.
     pub fn keep_up(&self, now: i64) -> Result<bool, PkiError> {
-        let proxies = self.proxies.lock();
+        let given = self.given.lock();
         let keys = self.file.change(|keys| keys.keep_up(now))?;
         let current = self.current();
         let used = keys.used(Family::Authority, now).map_or(0, |own| own.number);
@@ -149,10 +187,10 @@ impl Pki {
         let is_believed_same = keys.of(Family::Authority) == current.keys.of(Family::Authority);
         let epoch = current.epoch + u64::from(!is_believed_same);
         self.accounts.replace(&account_secrets(&keys));
-        let new = Current::new(keys, serving, proxies.as_deref(), &self.provider, epoch, now)?;
+        let new = Current::new(keys, serving, &given, &self.provider, epoch, now)?;
         let is_news = (&new.ca, &new.front_proxy_ca) != (&current.ca, &current.front_proxy_ca);
         self.current.store(Arc::new(new));
-        drop(proxies);
+        drop(given);
         self.publish();
         Ok(is_news)
     }
@@ -187,14 +225,15 @@ impl Pki {
     /// Whether planes may know less than there is to tell: not so before anything has ever changed, nor after all were told.
     pub fn is_untold(&self) -> bool {
         let keys = &self.current().keys;
-        keys.told != self.digest() && (self.has_changed() || !keys.told.is_empty())
+        let has_news = self.has_changed() || keys.account_drops > 0;
+        keys.told != self.digest() && (has_news || !keys.told.is_empty())
     }
 
     /// Whether anything of what planes are told has ever changed. Planes that begin with what others had then may be behind.
     pub fn has_changed(&self) -> bool {
-        let keys = &self.current().keys;
-        let is_first = |family| keys.newest(family).is_none_or(|newest| newest.number == 1);
-        !(is_first(Family::Authority) && is_first(Family::FrontProxy))
+        let current = self.current();
+        let is_first = |family| current.keys.newest(family).is_none_or(|newest| newest.number == 1);
+        !(is_first(Family::Authority) && is_first(Family::FrontProxy) && current.provided.is_empty())
     }
 
     /// All planes have been told what this names ([`Pki::digest`]).
@@ -210,7 +249,11 @@ impl Pki {
     pub fn digest(&self) -> String {
         let current = self.current();
         let digest = Sha256::new().chain_update(&current.ca).chain_update("\0");
-        let digest = digest.chain_update(&current.front_proxy_ca).finalize();
+        let mut digest = digest.chain_update(&current.front_proxy_ca);
+        if current.keys.account_drops > 0 {
+            digest.update(current.keys.account_drops.to_be_bytes());
+        }
+        let digest = digest.finalize();
         base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(digest)
     }
 
@@ -224,6 +267,11 @@ impl Pki {
         self.accounts.clone()
     }
 
+    /// What knows whether tokens of service accounts are still believed.
+    pub fn token_keys(&self) -> Arc<dyn TokenKeys> {
+        Arc::new(Accounts(self.accounts.clone()))
+    }
+
     /// What signs certificates in the name of planes.
     pub fn plane_authority(&self) -> Arc<dyn CertificateAuthority> {
         let current = self.current.clone();
@@ -234,6 +282,9 @@ impl Pki {
     pub fn ends(&self, now: i64) -> Vec<(String, i64)> {
         let current = self.current();
         let mut ends = vec![("serving".to_owned(), current.serving.expires())];
+        let provided =
+            current.provided.iter().zip(1..).map(|(one, number)| (format!("tls-{number}"), one.expires));
+        ends.extend(provided);
         let admin = self.admin.lock().as_ref().map(|(made, _)| made + LEAF_SECONDS);
         ends.extend(admin.map(|end| ("admin".to_owned(), end)));
         for family in Family::ALL {
@@ -309,7 +360,7 @@ impl Current {
     fn new(
         keys: Keys,
         serving: Arc<ServerCertificates>,
-        proxies: Option<&str>,
+        given: &Given,
         provider: &Arc<CryptoProvider>,
         epoch: u64,
         now: i64,
@@ -329,7 +380,7 @@ impl Current {
             all.push(ca);
         }
         let planes: Arc<[PlaneAuthorities]> = planes.into();
-        let proxies = match proxies {
+        let proxies = match &given.proxies {
             Some(pem) => {
                 let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
                 Some(verifier(all.map_err(|error| PkiError::Tls(Box::new(error)))?, provider)?)
@@ -338,24 +389,31 @@ impl Current {
         };
         let own = verifier(all, provider)?;
         let clients = Arc::new(ClientCertificates::new(own, planes.clone(), proxies, provider.clone()));
-        let tls = Arc::new(tls(provider, clients.clone(), serving.clone())?);
-        let (ca, front_proxy_ca) = (keys.bundle(Family::Authority), keys.bundle(Family::FrontProxy));
+        let provided = given.provided.clone();
+        let shown = Arc::new(Shown { own: serving.clone(), provided: provided.clone() });
+        let tls = Arc::new(tls(provider, clients.clone(), shown)?);
+        let (mut ca, front_proxy_ca) = (keys.bundle(Family::Authority), keys.bundle(Family::FrontProxy));
+        for one in provided.iter() {
+            if !ca.contains(&one.authority) {
+                ca.push_str(&one.authority);
+            }
+        }
         let used = keys.used(Family::Authority, now).map_or(0, |own| own.number);
-        Ok(Current { keys, used, epoch, tls, clients, issuer, planes, ca, front_proxy_ca, serving })
+        Ok(Current { keys, used, epoch, tls, clients, issuer, planes, ca, front_proxy_ca, serving, provided })
     }
 }
 
-/// TLS for the server: its certificate, and client certificates of its authority or of a plane's if a client has one.
+/// TLS for the server: its certificates, and client certificates of its authority or of a plane's if a client has one.
 fn tls(
     provider: &Arc<CryptoProvider>,
     clients: Arc<ClientCertificates>,
-    serving: Arc<ServerCertificates>,
+    shown: Arc<Shown>,
 ) -> Result<rustls::ServerConfig, PkiError> {
     let mut config = rustls::ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| PkiError::Tls(Box::new(error)))?
         .with_client_cert_verifier(clients)
-        .with_cert_resolver(serving);
+        .with_cert_resolver(shown);
     config.ignore_client_order = true;
     // A session that is taken up again is not asked for a certificate that is still good.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
@@ -412,6 +470,14 @@ fn account_secrets(keys: &Keys) -> Vec<AccountSecret> {
         tokens_until: own.tokens_until,
     };
     keys.of(Family::ServiceAccounts).iter().map(secret).collect()
+}
+
+struct Accounts(Arc<AccountTokens>);
+
+impl TokenKeys for Accounts {
+    fn believes(&self, plane: PlaneId, key: &str) -> bool {
+        self.0.believes(plane, key)
+    }
 }
 
 /// Notes in the file until when keys for tokens must be kept.

@@ -16,9 +16,9 @@ use std::path::Path;
 
 use polder_store::Revision;
 
-use crate::bytes::Input;
 use crate::log::Chain;
 use crate::wal::WalPosition;
+use polder_store::bytes::Input;
 
 pub(crate) const FILE_NAME: &str = "COMMITTED";
 

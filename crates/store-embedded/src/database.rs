@@ -8,12 +8,12 @@ use polder_store::engine::{EngineError, Note};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, FileControl, OpenFlags, OptionalExtension};
 
-use crate::bytes::{Input, put_number};
 use crate::committed::Mark;
 use crate::error::{OpenError, engine_error};
 use crate::log::Chain;
 use crate::page::{self, CHECKSUM_LEN, PAGE_LEN};
 use crate::reader::blob;
+use polder_store::bytes::{Input, put_number};
 
 pub(crate) const FILE_NAME: &str = "store.db";
 

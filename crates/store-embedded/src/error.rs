@@ -55,7 +55,9 @@ impl OpenError {
             EngineError::Damaged(what) => OpenError::Damaged { path, what },
             EngineError::Full(_) => OpenError::Full { path },
             EngineError::Failed(source) | EngineError::Unknown(source) => OpenError::Failed { path, source },
-            EngineError::Overtaken => OpenError::Failed { path, source: error.into() },
+            EngineError::Overtaken | EngineError::Compacted => {
+                OpenError::Failed { path, source: error.into() }
+            }
         }
     }
 

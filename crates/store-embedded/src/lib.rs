@@ -39,7 +39,6 @@
 //! `store.db-shm`.
 
 mod at_rest;
-mod bytes;
 mod checkpoint;
 mod committed;
 mod compact;

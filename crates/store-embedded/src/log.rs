@@ -9,7 +9,7 @@ use polder_model::PlaneId;
 use polder_store::engine::{EngineError, LogEntry};
 use polder_store::{ObjectName, ResourceId, Revision, SpaceId};
 
-use crate::bytes::{Input, put_number, put_text};
+use polder_store::bytes::{Input, put_number, put_text};
 
 /// The checksum of the last row of a history: a fingerprint of all of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use polder_model::{GroupResource, PlaneId};
 use polder_store::engine::{EngineError, PlaneRow, SpaceRow, SpaceState};
 use polder_store::{Limits, ResourceId, Revision, SpaceId};
 
-use crate::bytes::{Input, put_number, put_text};
+use polder_store::bytes::{Input, put_number, put_text};
 
 /// The tables of this shape: `(id INTEGER PRIMARY KEY, row BLOB)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use polder_store::{Record, Revision};
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::dict::{DecoderDictionary, EncoderDictionary};
 
-use crate::bytes::{Input, put_number};
 use crate::key;
+use polder_store::bytes::{Input, put_number};
 
 /// Deleted; no payload.
 const FORMAT_DELETED: u8 = 0;

@@ -20,6 +20,9 @@ pub struct Change {
     pub plane: Option<PlaneChange>,
     /// What the plane that this change creates or forks has of its own.
     pub renewals: Vec<Renewal>,
+    /// Made by somebody who may act only where the store leads. Checked when it is planned, and again after every replica
+    /// that was first: a leader that does not know yet that it was replaced changes nothing after the new one has.
+    pub needs_lead: bool,
 }
 
 impl Change {
@@ -145,6 +148,8 @@ pub enum CommitError {
     LimitReached { what: &'static str, limit: u64 },
     #[error("the core plane cannot be deleted")]
     CorePlane,
+    #[error("another replica leads")]
+    NotLeading,
     #[error("the store is shutting down")]
     Closed,
     #[error("cannot write")]

@@ -31,6 +31,10 @@ pub enum EngineError {
     /// tried again.
     #[error("another replica has committed first")]
     Overtaken,
+    /// What other stores that share this history have done has been forgotten before this one took it. Nothing was written; it
+    /// must begin with what there is now.
+    #[error("this replica was away for so long that its place in the journal has been forgotten")]
+    Compacted,
 }
 
 /// The writing side of an engine.
@@ -71,6 +75,11 @@ pub trait Engine: Send {
         drop(bell);
     }
 
+    /// Where several stores share one history: how to ask how far it is. `None` where nobody else writes.
+    fn horizon(&self) -> Option<Arc<dyn Horizon>> {
+        None
+    }
+
     /// Whether this store does what only one of several may do: merge layers.
     fn leads(&self) -> bool {
         true
@@ -88,6 +97,12 @@ pub trait Engine: Send {
     fn own_reader(&self) -> Arc<dyn Reader> {
         self.reader()
     }
+}
+
+/// How far a history is that several stores share.
+pub trait Horizon: Send + Sync {
+    /// The revision of the newest commit that any of them was told of before this was called. Blocks, within bounds.
+    fn newest(&self) -> Result<Revision, EngineError>;
 }
 
 /// Called when there is something to follow. Does not block.

@@ -9,6 +9,7 @@
 //! dense and totally ordered, and every change appears exactly once in the feed, in that order; a read at a revision
 //! sees exactly the commits up to it.
 
+pub mod bytes;
 pub mod change;
 pub mod conformance;
 pub mod engine;
@@ -22,6 +23,7 @@ pub mod sealed;
 mod cache;
 mod committer;
 mod feed;
+mod fresh;
 mod list;
 mod noting;
 mod read;

@@ -124,6 +124,11 @@ pub struct Limits {
     pub weight: u64,
 }
 
+impl Limits {
+    /// The weight of planes that have none of their own.
+    pub const WEIGHT_DEFAULT: u64 = 100;
+}
+
 #[cfg(test)]
 mod tests {
     use polder_model::{GroupResource, json};

@@ -22,6 +22,10 @@ pub enum ReadError {
     Future { at: Revision, current: Revision },
     #[error("cannot read")]
     Engine(#[from] EngineError),
+    #[error("cannot ask the other replicas what is newest")]
+    Unreachable(#[source] Arc<EngineError>),
+    #[error("this replica is behind the others")]
+    Behind,
     #[error("the plane is gone")]
     NoPlane,
     #[error("the server stops")]

@@ -16,13 +16,20 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use polder_model::{GroupResource, SmolStr};
 
-use crate::engine::{Batch, Bell, Engine, EngineError, FilledVersion, Names, Reader, Recovered};
-use crate::key::{ResourceId, Revision, SpaceId};
+use crate::engine::{
+    Batch, Bell, Engine, EngineError, FilledVersion, Horizon, LogEntry, Names, Note, ObjectWrite, PlaneRow,
+    PlaneWrite, Reader, Recovered, SpaceKey, SpaceRow, Version,
+};
+use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 
 /// The note under which an engine keeps how much of a journal it has.
 const POSITION: &str = "journal-position";
 /// How long to wait for an entry that is on its way, before looking again.
 const ARRIVAL: Duration = Duration::from_millis(2);
+/// The note of an engine that is being filled with what a journal has kept.
+const RESTORING: &str = "journal-restoring";
+/// Commits that an engine is told of at one time, when it hears nothing of them but that there were some.
+const COMMITS_LEN_MAX: u64 = 4_096;
 
 /// How many entries there are before a place in a journal; what that means is for the journal to say, but it grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,19 +47,55 @@ pub trait Journal: Send {
     /// The first entry behind a position, if it has arrived here.
     fn next(&mut self, after: Position) -> Result<Option<(Position, Arc<Entry>)>, EngineError>;
 
+    /// Tells how far it is, by [`Entry::revision`] of its last entry.
+    fn horizon(&self) -> Arc<dyn Horizon>;
+
     /// Rung when an entry arrives.
     fn set_bell(&mut self, bell: Bell);
 
     /// Whether this replica does what only one may do.
     fn leads(&self) -> bool;
+
+    /// All there is after one of the entries, part by part: for a replica that has nothing, where the entries before it have been
+    /// forgotten ([`EngineError::Compacted`]). Says which entry it was.
+    fn snapshot(
+        &mut self,
+        take: &mut dyn FnMut(Vec<Kept>) -> Result<(), EngineError>,
+    ) -> Result<Snapshot, EngineError> {
+        let _ = take;
+        Err(EngineError::Compacted)
+    }
+}
+
+/// What a snapshot was taken of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    pub position: Position,
+    /// The last commit in it.
+    pub current: Revision,
+}
+
+/// Something that is there. Of an object it is the newest version in one space, also when that is its deletion.
+#[derive(Clone, Debug)]
+pub enum Kept {
+    Object { space: SpaceId, resource: GroupResource, name: ObjectName, version: Version },
+    Plane(PlaneRow),
+    Space(SpaceRow),
+    Key(SpaceKey),
+    Note(Note),
 }
 
 /// One step of a history.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub act: Act,
+    /// The newest commit, this one included.
+    pub revision: Revision,
     /// What the numbers of resources in it stand for.
     pub names: Vec<(ResourceId, GroupResource)>,
+    /// Deletions that hide nothing in the spaces below, by their places among the objects of the batch, in order: whoever keeps
+    /// only what there is need not keep these.
+    pub bare: Vec<usize>,
 }
 
 /// See the methods of [`Engine`].
@@ -107,12 +150,53 @@ pub struct Replica<E, J> {
     local: E,
     journal: J,
     position: Position,
+    revision: Revision,
     names: HashMap<ResourceId, GroupResource>,
+    /// What each space stands on.
+    parents: HashMap<SpaceId, SpaceId>,
 }
 
 impl<E: Engine, J: Journal> Replica<E, J> {
     pub fn new(local: E, journal: J) -> Replica<E, J> {
-        Replica { local, journal, position: Position::default(), names: HashMap::new() }
+        let (position, names, parents) = Default::default();
+        Replica { local, journal, position, revision: Revision(0), names, parents }
+    }
+
+    /// See [`Entry::bare`]. Spaces below are sealed: what they do not know now they never will.
+    fn bare(&self, act: &Act) -> Result<Vec<usize>, EngineError> {
+        let Act::Apply(batch) = act else { return Ok(Vec::new()) };
+        // Where spaces change, what is below one may be in this batch.
+        if !batch.spaces.is_empty() || batch.objects.iter().all(|write| write.record.is_some()) {
+            return Ok(Vec::new());
+        }
+        let reader = self.local.own_reader();
+        let is_bare = |write: &ObjectWrite| {
+            let LogEntry { space, resource, name, .. } = &write.entry;
+            let mut below = self.parents.get(space);
+            while let Some(space) = below {
+                if reader.version(*space, *resource, name, Revision::NEWEST)?.is_some() {
+                    return Ok(false);
+                }
+                below = self.parents.get(space);
+            }
+            Ok(true)
+        };
+        let mut bare = Vec::new();
+        for (index, write) in batch.objects.iter().enumerate().filter(|(_, write)| write.record.is_none()) {
+            if is_bare(write)? {
+                bare.push(index);
+            }
+        }
+        Ok(bare)
+    }
+
+    fn note_spaces(&mut self, rows: &[SpaceRow]) {
+        for row in rows {
+            match row.parent {
+                Some(parent) => drop(self.parents.insert(row.id, parent)),
+                None => drop(self.parents.remove(&row.id)),
+            }
+        }
     }
 
     /// Adds an act of our own to what all have done.
@@ -121,8 +205,14 @@ impl<E: Engine, J: Journal> Replica<E, J> {
         used.sort_unstable();
         used.dedup();
         let names = used.into_iter().filter_map(|id| Some((id, self.names.get(&id)?.clone()))).collect();
-        let entry = Entry { act, names };
+        let revision = match &act {
+            Act::Apply(batch) => self.revision.max(batch.last),
+            Act::Fill(..) | Act::Rewrite(..) => self.revision,
+        };
+        let bare = self.bare(&act)?;
+        let entry = Entry { act, revision, names, bare };
         self.position = self.journal.append(self.position, &entry)?.ok_or(EngineError::Overtaken)?;
+        self.revision = revision;
         Ok(entry.act)
     }
 
@@ -141,14 +231,69 @@ impl<E: Engine, J: Journal> Replica<E, J> {
         Ok(())
     }
 
+    /// Fills an engine that has nothing with all there is. What led there is not known here: history begins with it.
+    fn restore(&mut self) -> Result<(), EngineError> {
+        let (local, mut numbers) = (&mut self.local, HashMap::new());
+        local.apply(&Batch { notes: vec![note(RESTORING, Some(&[]))], ..rows(Revision(0)) })?;
+        let snapshot = self.journal.snapshot(&mut |part| take(local, &mut numbers, part))?;
+        let mut current = Revision(0);
+        while current < snapshot.current {
+            let last = Revision(snapshot.current.0.min(current.0 + COMMITS_LEN_MAX));
+            local.apply(&Batch { last, ..rows(current) })?;
+            current = last;
+        }
+        while local.compact(current)? < current {}
+        let position = snapshot.position.0.to_le_bytes();
+        let notes = vec![note(RESTORING, None), note(POSITION, Some(&position))];
+        local.apply(&Batch { notes, ..rows(current) })
+    }
+
     /// Makes a batch durable here that is in the journal.
     fn keep(&mut self, mut batch: Batch) -> Result<Batch, EngineError> {
         batch.notes.push((SmolStr::new_static(POSITION), Some(self.position.0.to_le_bytes().into())));
         // All others have it: there is no way but to read it again at the next start.
         self.local.apply(&batch).map_err(|error| EngineError::Unknown(Box::new(error)))?;
         batch.notes.pop();
+        self.note_spaces(&batch.spaces);
         Ok(batch)
     }
+}
+
+fn note(name: &'static str, value: Option<&[u8]>) -> (SmolStr, Option<Arc<[u8]>>) {
+    (SmolStr::new_static(name), value.map(Into::into))
+}
+
+/// A batch with no commit, for an engine that is at a revision.
+fn rows(current: Revision) -> Batch {
+    Batch { first: current.next(), last: current, ..Batch::default() }
+}
+
+/// Puts a part of a snapshot into an engine. `numbers` are those of the resources so far.
+fn take(
+    local: &mut dyn Engine,
+    numbers: &mut HashMap<GroupResource, ResourceId>,
+    part: Vec<Kept>,
+) -> Result<(), EngineError> {
+    let mut batch = rows(Revision(0));
+    let mut filled: HashMap<SpaceId, Vec<FilledVersion>> = HashMap::new();
+    for kept in part {
+        match kept {
+            Kept::Object { space, resource, name, version } => {
+                let next = ResourceId(u32::try_from(numbers.len()).unwrap_or(u32::MAX));
+                let resource = *numbers.entry(resource).or_insert_with_key(|name| {
+                    batch.resources.push((next, name.clone()));
+                    next
+                });
+                filled.entry(space).or_default().push(FilledVersion { resource, name, version });
+            }
+            Kept::Plane(row) => batch.planes.push(PlaneWrite::Put(row)),
+            Kept::Space(row) => batch.spaces.push(row),
+            Kept::Key(key) => batch.keys.push(key),
+            Kept::Note((name, value)) => batch.notes.push((name, Some(value))),
+        }
+    }
+    local.apply(&batch)?;
+    filled.into_iter().try_for_each(|(space, versions)| local.fill(space, &versions))
 }
 
 impl Act {
@@ -189,12 +334,25 @@ impl Entry {
 impl<E: Engine, J: Journal> Engine for Replica<E, J> {
     fn recover(&mut self) -> Result<Recovered, EngineError> {
         let mut recovered = self.local.recover()?;
+        if recovered.notes.iter().any(|(name, _)| name == RESTORING) {
+            return Err(EngineError::Failed(
+                "it was being filled by other replicas when it stopped: it must begin with nothing again"
+                    .into(),
+            ));
+        }
+        let is_empty = recovered.current == Revision(0) && recovered.notes.is_empty();
+        if is_empty && matches!(self.journal.next(Position(0)), Err(EngineError::Compacted)) {
+            self.restore()?;
+            recovered = self.local.recover()?;
+        }
+        self.note_spaces(&recovered.spaces);
         if let Some((_, bytes)) = recovered.notes.iter().find(|(name, _)| name == POSITION) {
             let bytes = (**bytes).try_into();
             let bytes = bytes.map_err(|_| EngineError::Damaged("the position in the journal".into()))?;
             self.position = Position(u64::from_le_bytes(bytes));
         }
         self.take_all(&mut recovered)?;
+        self.revision = recovered.current;
         self.names = recovered.resources.iter().cloned().collect();
         recovered.notes.retain(|(name, _)| name != POSITION);
         Ok(recovered)
@@ -211,6 +369,7 @@ impl<E: Engine, J: Journal> Engine for Replica<E, J> {
 
     fn follow(&mut self, names: &dyn Names) -> Result<Option<Batch>, EngineError> {
         while let Some((position, entry)) = self.journal.next(self.position)? {
+            self.revision = entry.revision;
             match entry.translated(names)? {
                 // These mean the same when they are done again: how far we are is noted with the next batch.
                 Act::Fill(space, versions) => self.local.fill(space, &versions)?,
@@ -229,6 +388,10 @@ impl<E: Engine, J: Journal> Engine for Replica<E, J> {
 
     fn set_bell(&mut self, bell: Bell) {
         self.journal.set_bell(bell);
+    }
+
+    fn horizon(&self) -> Option<Arc<dyn Horizon>> {
+        Some(self.journal.horizon())
     }
 
     fn leads(&self) -> bool {
@@ -263,6 +426,16 @@ impl<E: Engine, J: Journal> Engine for Replica<E, J> {
 
     fn own_reader(&self) -> Arc<dyn Reader> {
         self.local.own_reader()
+    }
+}
+
+impl Horizon for MemoryJournal {
+    fn newest(&self) -> Result<Revision, EngineError> {
+        let shared = self.shared.lock();
+        if shared.cut_off.contains(&self.number) {
+            return Err(EngineError::Failed("the journal cannot be reached".into()));
+        }
+        Ok(shared.entries.last().map_or(Revision(0), |entry| entry.revision))
     }
 }
 
@@ -341,6 +514,10 @@ impl Journal for MemoryJournal {
         }
         let at = usize::try_from(after.0).unwrap_or(usize::MAX);
         Ok(shared.entries.get(at).map(|entry| (Position(after.0 + 1), entry.clone())))
+    }
+
+    fn horizon(&self) -> Arc<dyn Horizon> {
+        Arc::new(self.clone())
     }
 
     fn set_bell(&mut self, bell: Bell) {

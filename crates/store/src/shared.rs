@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     closing: AtomicBool,
     /// The committer takes no changes any more.
     stopped: AtomicBool,
+    /// See [`crate::engine::Engine::leads`].
+    pub(crate) leading: watch::Sender<bool>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -138,6 +140,7 @@ impl Shared {
             compacted: AtomicU64::new(recovered.compacted.0),
             closing: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
+            leading: watch::Sender::new(false),
         })
     }
 
@@ -183,6 +186,10 @@ impl Shared {
 
     pub(crate) fn set_stopped(&self) {
         self.stopped.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn set_leading(&self, leads: bool) {
+        self.leading.send_if_modified(|leading| std::mem::replace(leading, leads) != leads);
     }
 
     pub(crate) fn set_closing(&self) {

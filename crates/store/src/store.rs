@@ -13,6 +13,7 @@ use crate::change::{Change, CommitError, Committed};
 use crate::committer::{self, Committer, Job};
 use crate::engine::{Engine, EngineError, Names as _};
 use crate::feed::{Watch, WatchError, WatchScope};
+use crate::fresh::Freshness;
 use crate::key::{ObjectName, ResourceId, Revision};
 use crate::list::{ListPage, ListQuery, page_from_snapshot};
 use crate::object::{Record, StoredObject};
@@ -52,6 +53,7 @@ pub struct Store {
     pub(crate) shared: Arc<Shared>,
     jobs: mpsc::Sender<Job>,
     committer: Mutex<Option<std::thread::JoinHandle<()>>>,
+    freshness: Freshness,
 }
 
 impl Store {
@@ -66,8 +68,10 @@ impl Store {
         base: impl Fn(Profile, &dyn Fn(&GroupResource) -> ResourceId) -> Vec<(ResourceId, ObjectName, Record)>,
     ) -> Result<Arc<Store>, EngineError> {
         let recovered = engine.recover()?;
+        let freshness = Freshness::new(engine.horizon());
         let shared = Arc::new(Shared::new(engine.reader(), &options, &recovered)?);
         let mut committer = Committer::new(engine, shared.clone(), &options, recovered)?;
+        shared.set_leading(committer.leads());
         committer.ensure_bases(digest, |profile| base(profile, &|name| shared.resource_id(name)))?;
 
         let (jobs, queue) = mpsc::channel(options.queue_len_max);
@@ -84,7 +88,7 @@ impl Store {
             .spawn(move || committer.run(queue))
             .map_err(|error| EngineError::Failed(Box::new(error)))?;
         committer::start_ticks(ticks).map_err(|error| EngineError::Failed(Box::new(error)))?;
-        Ok(Arc::new(Store { shared, jobs, committer: Mutex::new(Some(thread)) }))
+        Ok(Arc::new(Store { shared, jobs, committer: Mutex::new(Some(thread)), freshness }))
     }
 
     /// The newest visible revision.
@@ -146,6 +150,19 @@ impl Store {
         answer.await.map_err(|_| {
             CommitError::Unknown(Arc::new(EngineError::Unknown("the committer has died".into())))
         })?
+    }
+
+    /// Waits until everything is visible here that anybody was told of before, on whichever replica. Done at once where there are
+    /// no others.
+    pub async fn fresh(&self) -> Result<(), ReadError> {
+        match self.freshness.newest().await? {
+            Some(newest)
+                if newest > self.current() && !self.wait_for(newest, Freshness::patience()).await =>
+            {
+                Err(ReadError::Behind)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The newest version of an object.
@@ -248,6 +265,12 @@ impl Store {
         self.shared.feed.end_collection(plane, resource);
     }
 
+    /// A watch that sees nothing, and ends when watches of clients do: for streams that do not come from here.
+    pub fn lifeline(&self, plane: PlaneId) -> Result<Watch, WatchError> {
+        // A number that no resource has.
+        self.watch(WatchScope::Collection(plane, ResourceId(u32::MAX)), self.current())
+    }
+
     /// Ends every watch on a collection; whoever may watch begins again.
     pub fn end_client_watches(&self) {
         self.shared.feed.end_collections();
@@ -277,6 +300,11 @@ impl Store {
         let (reply, answer) = oneshot::channel();
         self.jobs.send(Job::Settle { reply }).await.map_err(|_| CommitError::Closed)?;
         answer.await.map_err(|_| CommitError::Closed)
+    }
+
+    /// Whether this store leads: it alone does what only one of several may do. Known within a second.
+    pub fn leading(&self) -> tokio::sync::watch::Receiver<bool> {
+        self.shared.leading.subscribe()
     }
 
     /// Whether writes can be made: the committer is there, and knows what it has written.

@@ -108,6 +108,7 @@ impl TestServer {
                     kept: bootstrap::kept(&site),
                     root_ca: site.ca.as_str().into(),
                     authority: Some(pki.plane_authority()),
+                    token_keys: Some(pki.token_keys()),
                     front_proxy_ca: site.front_proxy_ca.as_str().into(),
                     extensions: aggregator
                         .clone()

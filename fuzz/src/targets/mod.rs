@@ -48,5 +48,6 @@ targets! {
     protobuf_body make,
     admission_answer make,
     conversion_answer make,
+    review_answer make,
     kubeconfig,
 }

@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use polder_cel::re2::Effort;
 use polder_cel::{CompileError, Environment, Field, ListKind, Opaque, Program, Shape, Type};
 use polder_model::{FieldError, FieldPath, SmolStr};
 
@@ -27,6 +28,8 @@ pub(crate) struct Scope {
     pub(crate) composed: bool,
     /// The named expressions that may be used, and their types.
     pub(crate) variables: Vec<(SmolStr, Type)>,
+    /// What is left for the patterns of this and all scopes made of it.
+    pub(crate) effort: Effort,
 }
 
 #[derive(Clone, Debug)]
@@ -59,7 +62,7 @@ impl Scope {
             Some(shape) => env.document(name, shape),
             None => env.variable_of(name, Type::Dyn),
         };
-        let base = Environment::new();
+        let base = Environment::new().with_effort(&self.effort);
         let base = if self.makes_objects { base.with_objects() } else { base };
         let env = object(object(base, "object"), "oldObject");
         let env = env.document("namespaceObject", &NAMESPACE).document("request", &REQUEST);

@@ -181,6 +181,12 @@ impl AccountTokens {
         Ok(json!({"keys": keys}))
     }
 
+    /// Whether tokens are believed that a key of this name has signed for a plane.
+    pub fn believes(&self, plane: PlaneId, id: &str) -> bool {
+        let is_own = |own: &Generation| self.key(plane, own).is_ok_and(|key| key.id == id);
+        self.secrets.load().iter().any(is_own)
+    }
+
     pub fn sign(&self, claims: &Claims) -> Result<String, AccountKeyError> {
         let secrets = self.secrets.load();
         let used = secrets.iter().find(|own| own.used_from <= claims.issued).or(secrets.last());
@@ -315,7 +321,7 @@ impl Claims {
         })
     }
 
-    fn subject(&self) -> SmolStr {
+    pub fn subject(&self) -> SmolStr {
         format_smolstr!("system:serviceaccount:{}:{}", self.namespace, self.account.name)
     }
 
@@ -402,6 +408,8 @@ mod tests {
         tokens.replace(&[two]);
         assert_eq!(tokens.read(&old, 1_600), None, "not even one that was verified a moment ago");
         assert_eq!(tokens.read(&new, 1_600), Some(Ok(later)));
+        let believes = |plane: u64, token: &str| tokens.believes(PlaneId(plane), &key_id(token));
+        assert_eq!((believes(17, &new), believes(17, &old), believes(18, &new)), (true, false, false));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub use headers::ProxyHeaders;
 pub use keys::{IssuerAnswer, IssuerClient, IssuerGet};
 pub use oidc::Issuer;
 pub use token::{StaticTokens, TokenFileError};
-pub use webhook::TokenWebhook;
+pub use webhook::{TokenWebhook, read_token_review};
 
 use crate::UserInfo;
 
@@ -48,6 +48,9 @@ use crate::UserInfo;
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 /// An extra that issuers, proxies and webhooks of the provider may give somebody: the name of the only plane they exist in.
 pub const PLANE_EXTRA: &str = "polder.dev/plane";
+
+/// How long tokens of service accounts are good unless the provider says otherwise: a year. What signs them is believed for as long.
+pub const ACCOUNT_SECONDS_MAX: i64 = 365 * 24 * 60 * 60;
 
 /// What users may take who are remembered by tokens of issuers, how long they are, and how long those may be: verifying one
 /// costs more than to answer most requests.
@@ -76,6 +79,8 @@ pub struct Sources {
 pub struct Authenticators {
     /// Tokens of service accounts, whose users depend on what is in a plane: whoever knows planes reads them.
     pub accounts: Option<Arc<AccountTokens>>,
+    /// How long those are good at most, whoever asks for more.
+    pub account_seconds_max: i64,
     sources: ArcSwap<Sources>,
     client: OnceLock<Arc<dyn IssuerClient>>,
     keys: KeySets,
@@ -111,12 +116,19 @@ impl Authenticators {
     pub fn new(accounts: Option<Arc<AccountTokens>>, sources: Sources) -> Authenticators {
         Authenticators {
             accounts,
+            account_seconds_max: ACCOUNT_SECONDS_MAX,
             sources: ArcSwap::from_pointee(sources),
             client: OnceLock::new(),
             keys: KeySets::default(),
             verified: Mutex::new(Recent::new(VERIFIED_BYTES_MAX)),
             reloads: Default::default(),
         }
+    }
+
+    /// The same with tokens of service accounts that end sooner or later.
+    #[must_use]
+    pub fn with_account_seconds_max(self, seconds: i64) -> Authenticators {
+        Authenticators { account_seconds_max: seconds, ..self }
     }
 
     /// Brings the way to issuers; without one none of their tokens is good.

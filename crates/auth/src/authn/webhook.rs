@@ -109,13 +109,13 @@ impl TokenWebhook {
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
             "spec": {"token": token, "audiences": [audience]},
         });
-        let answer = self.reviewer.review(question.to_vec()).await?;
-        read(&answer, audience)
+        let answer = self.reviewer.review(question.to_vec()).await.map_err(|failure| failure.to_string())?;
+        read_token_review(&answer, audience)
     }
 }
 
 /// What an answer says.
-fn read(answer: &[u8], audience: &str) -> Result<Option<UserInfo>, String> {
+pub fn read_token_review(answer: &[u8], audience: &str) -> Result<Option<UserInfo>, String> {
     let answer = Value::parse(answer).map_err(|_| "the answer is no JSON".to_owned())?;
     let status = answer.get("status").ok_or("the answer has no status")?;
     if status.get("authenticated") != Some(&Value::Bool(true)) {
@@ -152,7 +152,7 @@ mod tests {
     use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
     use super::*;
-    use crate::review::ReviewAnswer;
+    use crate::review::{ReviewAnswer, ReviewFailure};
 
     static NOW: AtomicI64 = AtomicI64::new(0);
 
@@ -172,7 +172,7 @@ mod tests {
                 let question = Value::parse(&question).unwrap();
                 let known = question.str_at(&["spec", "token"]) == Some("good");
                 if self.is_dead {
-                    return Err("dead".into());
+                    return Err(ReviewFailure::Passing("dead".into()));
                 }
                 Ok(json!({"status": {"authenticated": known, "user": {"username": "ann", "groups": ["dev"]}}}).to_vec())
             })
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn what_answers_mean() {
-        let user = |status: Value| read(&json!({"status": status}).to_vec(), "here");
+        let user = |status: Value| read_token_review(&json!({"status": status}).to_vec(), "here");
         let ann = json!({"username": "ann", "uid": "1", "groups": ["g"], "extra": {"a.io/b": ["c"]}});
         let found = user(json!({"authenticated": true, "user": (ann.clone())})).unwrap().unwrap();
         assert_eq!((found.name.as_str(), found.uid.as_str(), found.home), ("ann", "1", None));
@@ -274,6 +274,6 @@ mod tests {
         assert_eq!(user(json!({"authenticated": false})), Ok(None));
         assert!(user(json!({"authenticated": true, "user": {}})).is_err());
         assert!(user(json!({"error": "x"})).is_err());
-        assert!(read(b"{}", "here").is_err() && read(b"<html>", "here").is_err());
+        assert!(read_token_review(b"{}", "here").is_err() && read_token_review(b"<html>", "here").is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! A KMS v2 plugin of Kubernetes: something on this machine that encrypts and decrypts a few bytes with a key which nobody else has.
 //!
-//! Three calls of gRPC over a unix socket (`call`), with messages small enough to be written by hand (`wire`). A call is made on a
+//! Three calls of gRPC over a unix socket (`call`, [`crate::grpc`]), with messages small enough to be written by hand (`wire`). A call is made on a
 //! thread and a connection of its own: there are a few in the life of a server, and whoever makes one waits for it.
 //!
 //! **Invariant.** Every call ends in time, and everything that a plugin says is bounded and checked before it is used.
@@ -138,7 +138,7 @@ impl Plugin {
                     &self.path,
                     self.timeout,
                     method,
-                    message,
+                    &message,
                 ))
             };
             let spawned = std::thread::Builder::new().name("kms".into()).spawn_scoped(scope, work);

@@ -12,6 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::UnixListener;
 
 use super::*;
+use crate::grpc::protobuf::put;
 
 /// How the plugin answers: a gRPC code and a message, or nothing for ever.
 type Answer = Option<(u32, Vec<u8>)>;
@@ -77,7 +78,7 @@ async fn serve(
 fn status(version: &str, healthz: &str, key_id: &str) -> Vec<u8> {
     let mut out = vec![0x48, 1];
     for (field, value) in [(1, version), (2, healthz), (3, key_id)] {
-        wire::put(field, value.as_bytes(), &mut out);
+        put(field, value.as_bytes(), &mut out);
     }
     out
 }
@@ -98,7 +99,7 @@ fn a_plugin_that_does_its_part() {
             _ => {
                 // Ciphertext, uid, key, annotations: another order than that of an answer.
                 let given = wire::parse_decrypted(message).unwrap();
-                wire::put(1, &given.iter().rev().copied().collect::<Vec<_>>(), &mut out);
+                put(1, &given.iter().rev().copied().collect::<Vec<_>>(), &mut out);
             }
         }
         Some((0, out))

@@ -124,7 +124,7 @@ fn sooner(one: Next, other: Next) -> Next {
         (Next::After(one), Next::After(other)) => Next::After(one.min(other)),
         (Next::Done, other) => other,
         (one, Next::Done) => one,
-        (after @ Next::After(_), Next::Later) | (Next::Later, after) => after,
+        (after @ Next::After(_), Next::Later | Next::Seldom) | (Next::Later | Next::Seldom, after) => after,
     }
 }
 

@@ -16,6 +16,7 @@ use polder_client::{Answer, Change, Controller, InPlane, Interest, Next, Query, 
 use polder_model::{GroupVersionResource, PlaneId, SmolStr, Status, Value, format_smolstr};
 
 use self::plan::{ClaimStep, Note, VolumeStep};
+pub(crate) use self::plan::{SELECTED_NODE, is_bound};
 use crate::marks::Marks;
 use crate::meta;
 use crate::recorder::Recorder;

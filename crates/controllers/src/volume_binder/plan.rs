@@ -15,7 +15,7 @@ pub(super) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 pub(super) const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
-const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const PROVISIONERS: [&str; 2] =
     ["volume.beta.kubernetes.io/storage-provisioner", "volume.kubernetes.io/storage-provisioner"];
 
@@ -67,7 +67,7 @@ pub(super) fn class_of(object: &Value) -> &str {
     old.or_else(|| object.str_at(&["spec", "storageClassName"])).unwrap_or_default()
 }
 
-pub(super) fn is_bound(claim: &Value) -> bool {
+pub(crate) fn is_bound(claim: &Value) -> bool {
     claim.at(&["metadata", "annotations", BIND_COMPLETED]).is_some()
 }
 

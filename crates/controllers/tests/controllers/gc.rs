@@ -106,6 +106,28 @@ fn an_owner_in_another_namespace_is_told_of() {
     );
 }
 
+/// Each owner that is looked for in other namespaces costs a list, and is told of when it is found there: so many of one object are.
+#[test]
+fn few_of_many_lost_owners_are_looked_for() {
+    let server = TestServer::start();
+    let plane = server.plane("a");
+    plane.post("/api/v1/namespaces", &json!({"metadata": {"name": "other"}})).expect(201);
+    let owners: Vec<Value> = (0..50).map(|number| make(&plane, &format!("owner{number}"), &[])).collect();
+    let reference = |owner: &Value| {
+        let metadata = &owner["metadata"];
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"]})
+    };
+    let references: Vec<Value> = owners.iter().map(reference).collect();
+    let child = json!({"metadata": {"name": "child", "ownerReferences": references}});
+    plane.post("/api/v1/namespaces/other/configmaps", &child).expect(201);
+    eventually("it is as if there were no owner", || {
+        plane.get("/api/v1/namespaces/other/configmaps/child").code == 404
+    });
+    let events = plane.get("/api/v1/namespaces/other/events").expect(200).json();
+    let told = events["items"].as_array().unwrap().iter();
+    assert_eq!(told.filter(|event| event["reason"] == "OwnerRefInvalidNamespace").count(), 8, "{events}");
+}
+
 #[test]
 fn in_the_foreground_owners_wait_for_those_who_block_them() {
     let server = TestServer::start();

@@ -96,6 +96,73 @@ fn a_running_pod_that_is_changed_is_seen() {
     assert_eq!(phase(&a, "p"), "Running");
 }
 
+/// Pods wait for their volumes and devices, are told so, and go on when those are there.
+#[test]
+fn pods_wait_for_what_they_claim() {
+    const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+    const DEVICES: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    let server = TestServer::start();
+    let a = plane(&server, "a", 2);
+    let with =
+        |claim: &str| json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]});
+    let volume = |class: &str| {
+        json!({"metadata": {"name": class}, "spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": class,
+            "hostPath": {"path": "/x"},
+        }})
+    };
+    let claim = |name: &str, class: &str| {
+        json!({"metadata": {"name": name}, "spec": {
+            "resources": {"requests": {"storage": "1Gi"}}, "accessModes": ["ReadWriteOnce"], "storageClassName": class,
+        }})
+    };
+    let waits = |name: &str, why: &str| {
+        let why = format!("0/2 nodes are available: {why}.");
+        eventually(&format!("{name}: {why}"), || {
+            let told = condition(&a, name, "PodScheduled");
+            told["status"] == "False" && told["reason"] == "Unschedulable" && told["message"] == why.as_str()
+        });
+        assert_eq!(phase(&a, name), "Pending");
+    };
+    let runs = |name: &str| eventually(name, || phase(&a, name) == "Running");
+
+    a.post(PODS, &pod("soon", with("soon"))).expect(201);
+    waits("soon", "persistentvolumeclaim \"soon\" not found");
+    a.post(CLAIMS, &claim("soon", "now")).expect(201);
+    waits("soon", "pod has unbound immediate PersistentVolumeClaims");
+    a.post("/api/v1/persistentvolumes", &volume("now")).expect(201);
+    runs("soon");
+
+    let class = json!({
+        "metadata": {"name": "later"}, "provisioner": "example.com/disk", "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    a.post("/apis/storage.k8s.io/v1/storageclasses", &class).expect(201);
+    a.post(CLAIMS, &claim("later", "later")).expect(201);
+    a.post(PODS, &pod("later", with("later"))).expect(201);
+    let selected = || {
+        let claim = a.get(&format!("{CLAIMS}/later")).json();
+        claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"].as_str().map(String::from)
+    };
+    eventually("a node is chosen", || selected().is_some());
+    assert!(a.get(&format!("{PODS}/later")).json()["spec"]["nodeName"].is_null(), "its volume is not there");
+    a.post("/api/v1/persistentvolumes", &volume("later")).expect(201);
+    runs("later");
+    assert_eq!(a.get(&format!("{PODS}/later")).json()["spec"]["nodeName"].as_str(), selected().as_deref());
+
+    let wants = json!({"resourceClaims": [{"name": "d", "resourceClaimName": "device"}]});
+    a.post(PODS, &pod("device", wants)).expect(201);
+    waits("device", "resourceclaim.resource.k8s.io \"device\" not found");
+    let wanted = json!({"metadata": {"name": "device"}, "spec": {"devices": {"requests": [
+        {"name": "r", "exactly": {"deviceClassName": "c"}},
+    ]}}});
+    a.post(DEVICES, &wanted).expect(201);
+    waits("device", "cannot allocate all claims");
+    let result = json!({"request": "r", "driver": "d.example", "pool": "p", "device": "one"});
+    let allocation = json!({"status": {"allocation": {"devices": {"results": [result]}}}});
+    a.patch(&format!("{DEVICES}/device/status"), "merge", &allocation).expect(200);
+    runs("device");
+}
+
 #[test]
 fn pods_wait_for_a_place_and_are_told_why() {
     let server = TestServer::start();

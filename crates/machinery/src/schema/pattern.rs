@@ -1,63 +1,33 @@
 //! Patterns of custom resource schemas, read as Go reads them (`polder_cel::re2`).
 //!
-//! Compiling is bounded in memory, per pattern and per schema.
+//! Compiling is bounded: of one schema in memory, of all schemas of a CRD by an effort.
 
-use std::collections::HashMap;
-
-use polder_cel::re2;
-use polder_model::SmolStr;
+use polder_cel::re2::{self, Effort, Problem};
 use regex::Regex;
-
-/// The sizes tried for one compiled pattern, smallest first; the last is the limit.
-const PATTERN_BYTES_STEPS: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
 
 /// What all patterns of one schema may take together.
 const SCHEMA_BYTES_MAX: usize = 32 << 20;
 
-/// Compiles the patterns of one schema; equal patterns share one program.
+/// Compiles the patterns of one schema.
 #[derive(Debug)]
-pub struct Patterns {
-    known: HashMap<SmolStr, Result<Regex, String>>,
-    bytes_left: usize,
-}
-
-impl Default for Patterns {
-    fn default() -> Patterns {
-        Patterns { known: HashMap::new(), bytes_left: SCHEMA_BYTES_MAX }
-    }
-}
+pub struct Patterns(re2::Patterns);
 
 impl Patterns {
+    pub fn new(effort: &Effort) -> Patterns {
+        Patterns(re2::Patterns::new(SCHEMA_BYTES_MAX, effort))
+    }
+
     /// What all of them take, at most.
     pub fn bytes(&self) -> usize {
-        SCHEMA_BYTES_MAX - self.bytes_left
+        self.0.used()
     }
 
     /// The compiled pattern, or what is wrong with it.
     pub fn compile(&mut self, pattern: &str) -> Result<Regex, String> {
-        if let Some(known) = self.known.get(pattern) {
-            return known.clone();
-        }
-        let compiled = self.compile_new(pattern);
-        self.known.insert(SmolStr::new(pattern), compiled.clone());
-        compiled
-    }
-
-    fn compile_new(&mut self, pattern: &str) -> Result<Regex, String> {
-        for bytes in PATTERN_BYTES_STEPS {
-            match re2::compile(pattern, bytes) {
-                Err(problem) if problem == re2::TOO_LARGE => {}
-                Err(problem) => return Err(problem),
-                Ok(regex) => {
-                    self.bytes_left = self
-                        .bytes_left
-                        .checked_sub(bytes)
-                        .ok_or("the patterns of the schema are too large together")?;
-                    return Ok(regex);
-                }
-            }
-        }
-        Err(re2::TOO_LARGE.into())
+        self.0.compile(pattern).map_err(|problem| match problem {
+            Problem::Pattern(problem) => problem,
+            Problem::Exhausted => "the patterns of the schema are too large together".into(),
+        })
     }
 }
 
@@ -67,7 +37,7 @@ mod tests {
 
     #[track_caller]
     fn check(pattern: &str, matching: &[&str], others: &[&str]) {
-        let regex = Patterns::default().compile(pattern).unwrap();
+        let regex = Patterns::new(&Effort::default()).compile(pattern).unwrap();
         for text in matching {
             assert!(regex.is_match(text), "{pattern} should match {text:?}");
         }
@@ -111,19 +81,30 @@ mod tests {
             ("(?=a)", "error parsing regexp: "),
             ("((a{1000}){1000}){1000}", "too large"),
         ] {
-            let problem = Patterns::default().compile(pattern).unwrap_err();
+            let problem = Patterns::new(&Effort::default()).compile(pattern).unwrap_err();
             assert!(problem.contains(part), "{pattern}: {problem}");
         }
     }
 
     #[test]
     fn patterns_together_are_bounded_and_equal_ones_are_shared() {
-        let mut patterns = Patterns::default();
+        let mut patterns = Patterns::new(&Effort::default());
         for _ in 0..10_000 {
             patterns.compile("^a$").unwrap();
         }
-        patterns.bytes_left = 20 << 10;
+        patterns.0 = re2::Patterns::new(20 << 10, &Effort::default());
         assert!(patterns.compile("^b$").is_ok());
         assert!(patterns.compile("^c$").is_err());
+    }
+
+    #[test]
+    fn schemas_of_one_definition_share_an_effort() {
+        let effort = Effort::default();
+        let problem = |index: usize| {
+            let pattern = format!("((a{{100}}){{100}}){{100}}{index}");
+            Patterns::new(&effort).compile(&pattern).unwrap_err()
+        };
+        let tried = (0..1000).take_while(|index| problem(*index) == re2::TOO_LARGE).count();
+        assert!((1..100).contains(&tried), "{tried}");
     }
 }

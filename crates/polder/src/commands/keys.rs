@@ -43,8 +43,9 @@ enum Command {
     },
     /// Believe an old key no more, whatever it signed: when it is in wrong hands.
     Drop {
-        /// As `polder keys list` names it, such as authority-1.
-        name: String,
+        /// As `polder keys list` names them, such as authority-1.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
         #[command(flatten)]
         place: Place,
     },
@@ -79,7 +80,7 @@ impl Keys {
         match self.command {
             Command::List { place, output } => place.list(output, now),
             Command::Rotate { what, now: at_once, place } => place.rotate(what, at_once, now),
-            Command::Drop { name, place } => place.drop_key(&name, now),
+            Command::Drop { names, place } => place.drop_keys(&names, now),
         }
     }
 }
@@ -144,9 +145,17 @@ impl Place {
         let mut said = Vec::new();
         let change = |keys: &mut AllKeys| {
             for family in families {
-                let made = keys.rotate(*family, now, when)?;
-                let from = if made.used_from <= now { "now".to_owned() } else { time(made.used_from) };
-                said.push(format!("{}-{} rotated, in use from {from}\n", family.name(), made.number));
+                let before = keys.newest(*family).map(|own| (own.number, own.used_from));
+                let newest = keys.rotate(*family, now, when)?;
+                let name = format!("{}-{}", family.name(), newest.number);
+                let from = if newest.used_from <= now { "now".to_owned() } else { time(newest.used_from) };
+                said.push(match before {
+                    Some((number, used_from)) if number == newest.number => match used_from == newest.used_from {
+                        true => format!("{name} unchanged: it was made before, and is in use from {from}; --now uses it at once\n"),
+                        false => format!("{name} was made before, in use from {from}\n"),
+                    },
+                    _ => format!("{name} rotated, in use from {from}\n"),
+                });
             }
             if matches!(what, What::Serving | What::All) {
                 keys.serving_from = now;
@@ -162,20 +171,30 @@ impl Place {
         output::print(&said.concat())
     }
 
-    fn drop_key(&self, name: &str, now: i64) -> anyhow::Result<()> {
-        let parts = name.rsplit_once('-').and_then(|(family, number)| {
-            let family = Family::ALL.into_iter().find(|own| own.name() == family)?;
-            Some((family, number.parse().ok()?))
-        });
-        let (family, number) = parts.with_context(|| {
-            format!("{name:?} cannot be dropped: write a name of `polder keys list` with a number, such as authority-1")
-        })?;
-        let mut gone = Vec::new();
+    /// All of them or none.
+    fn drop_keys(&self, names: &[String], now: i64) -> anyhow::Result<()> {
+        let parse = |name: &String| {
+            let parts = name.rsplit_once('-').and_then(|(family, number)| {
+                let family = Family::ALL.into_iter().find(|own| own.name() == family)?;
+                Some((family, number.parse().ok()?))
+            });
+            parts.with_context(|| {
+                format!("{name:?} cannot be dropped: write a name of `polder keys list` with a number, such as authority-1")
+            })
+        };
+        let wanted: Vec<(Family, u32)> = names.iter().map(parse).collect::<anyhow::Result<_>>()?;
+        let mut gone: Vec<(Family, u32)> = Vec::new();
         self.file()?.change(|keys| {
-            gone = keys.drop_generation(family, number, now)?;
+            for (family, number) in wanted {
+                // It may have gone with one that was named before it.
+                if !gone.contains(&(family, number)) {
+                    let numbers = keys.drop_generation(family, number, now)?;
+                    gone.extend(numbers.into_iter().map(|number| (family, number)));
+                }
+            }
             Ok(())
         })?;
-        let lines = gone.iter().map(|number| format!("{}-{number} dropped\n", family.name()));
+        let lines = gone.iter().map(|(family, number)| format!("{}-{number} dropped\n", family.name()));
         output::print(&lines.collect::<String>())
     }
 }

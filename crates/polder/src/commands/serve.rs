@@ -24,12 +24,13 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::authentication::{Files, Issuers};
-use crate::config::Configuration;
+use crate::config::{Configuration, TlsFiles};
 use crate::extensions::Extensions;
 use crate::follow::follow;
 use crate::keys::Keeper;
 use crate::log::OneLine;
 use crate::precedence::{self, Yielding};
+use crate::terms::Terms;
 use crate::webhooks::Webhooks;
 
 /// How long the last audit events may take to leave.
@@ -111,6 +112,7 @@ impl Serve {
         let pki = Pki::open(&self.data_dir.join("pki"), &hosts(&configuration, &url, &server), now())?;
         let pki = Arc::new(pki);
         pki.set_proxies(configuration.authentication.proxy_authorities()?, now())?;
+        pki.set_serving(TlsFiles::read_all(&configuration.tls).context("tls")?, now()).context("tls")?;
         let site = bootstrap::Site {
             ca: pki.ca().into(),
             address: Some(advertised(self.listen, &url)),
@@ -131,7 +133,9 @@ impl Serve {
         let files = Files::new(configuration.token_file.clone(), configuration.authentication.clone(), &url);
         let accounts = Some(pki.account_tokens());
         let (sources, held) = files.load(&store)?;
-        let authenticators = Arc::new(Authenticators::new(accounts, sources));
+        let authenticators = Authenticators::new(accounts, sources)
+            .with_account_seconds_max(configuration.authentication.account_seconds_max()?);
+        let authenticators = Arc::new(authenticators);
         let options = RegistryOptions {
             base_url: url.clone(),
             default_limits: configuration.default_limits.into(),
@@ -170,16 +174,20 @@ impl Serve {
             kept: bootstrap::kept(&site),
             root_ca: Told::from(site.ca.as_str()),
             authority: Some(pki.plane_authority()),
+            token_keys: Some(pki.token_keys()),
             front_proxy_ca: Told::from(site.front_proxy_ca.as_str()),
             extensions: Some(aggregator.clone()),
         };
-        let runner = Arc::new(Runner::new(client, polder_controllers::all(&controllers)));
+        let (root_ca, front_proxy_ca) = (controllers.root_ca.clone(), controllers.front_proxy_ca.clone());
+        let terms = Terms::new(move || Runner::new(client.clone(), polder_controllers::all(&controllers)));
+        let terms = Arc::new(terms);
         let keeper = Keeper {
             pki: pki.clone(),
             settings: configuration.authentication.clone(),
-            root_ca: controllers.root_ca,
-            front_proxy_ca: controllers.front_proxy_ca,
-            runner: runner.clone(),
+            tls: configuration.tls.clone(),
+            root_ca,
+            front_proxy_ca,
+            controllers: terms.clone(),
             kubeconfig: kubeconfig.clone(),
             url: url.clone(),
             clock: now,
@@ -187,7 +195,8 @@ impl Serve {
             believed: Arc::new(parking_lot::Mutex::new(pki.ends(now()))),
         };
         registry.tasks.spawn(keeper.keep_up(stop.clone()));
-        let running_controllers = runner.clone().run(registry.tasks.clone(), long.clone(), stop.clone());
+        let running_controllers =
+            terms.run(store.clone(), registry.tasks.clone(), long.clone(), stop.clone());
         let controllers = registry.tasks.spawn_on(running_controllers, light);
         let domains = configuration.base_domains.iter().map(SmolStr::new);
         let domains = std::iter::once(SmolStr::new_static("localhost")).chain(domains).collect();

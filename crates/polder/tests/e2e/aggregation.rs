@@ -41,7 +41,7 @@ fn start(polder: &Polder, handler: Handler) -> ExtensionServer {
 
 /// Leads a plane to a server.
 #[track_caller]
-fn register(plane: &Client, server: &ExtensionServer) {
+pub(crate) fn register(plane: &Client, server: &ExtensionServer) {
     for (path, object) in server.objects("default", "api", GROUP, "v1alpha1") {
         plane.post(&path, &object).expect(201);
     }
@@ -59,7 +59,9 @@ fn expect_reason(plane: &Client, reason: &str) {
 }
 
 /// A server that answers discovery as it should, and everything else by a function.
-fn polite(rest: impl Fn(&Asked, &mut dyn Write) -> std::io::Result<()> + Send + Sync + 'static) -> Handler {
+pub(crate) fn polite(
+    rest: impl Fn(&Asked, &mut dyn Write) -> std::io::Result<()> + Send + Sync + 'static,
+) -> Handler {
     Arc::new(move |asked, out| match asked.path.split('?').next().unwrap_or_default() {
         "/apis/wardle.example.com/v1alpha1" => answer_json(out, 200, &resource_list()),
         "/openapi/v3" => {
@@ -326,7 +328,7 @@ fn extension_watches() {
     eventually("the call ends with its client", || gone.load(Ordering::SeqCst));
 }
 
-fn event(out: &mut dyn Write, name: &str) -> std::io::Result<()> {
+pub(crate) fn event(out: &mut dyn Write, name: &str) -> std::io::Result<()> {
     let event = json!({"type": "ADDED", "object": {"metadata": {"name": name}}}).to_string();
     write!(out, "{:x}\r\n{event}\n\r\n", event.len() + 1)?;
     out.flush()

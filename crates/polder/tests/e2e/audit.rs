@@ -13,7 +13,7 @@ use polder_test_support::{Client, Value, json};
 use crate::process::{MAPS, PLANES, Polder};
 use crate::tools;
 
-const EVENTS: &str = "/apis/audit.polder.dev/v1alpha1/events";
+pub(crate) const EVENTS: &str = "/apis/audit.polder.dev/v1alpha1/events";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 /// What must never be found in anything that is noted.
 const HIDDEN: &str = "aGlkZGVuIHdvcmRz";
@@ -148,7 +148,7 @@ fn a_trail_is_watched() {
     for name in ["first", "second", "third"] {
         assert_eq!(whole.must()["object"]["objectRef"]["name"], name);
     }
-    acme.get(&format!("{EVENTS}?watch=true&resourceVersion=99999999999")).expect(504);
+    acme.get(&format!("{EVENTS}?watch=true&resourceVersion=99999999999999999")).expect(504);
     // A watch ends with its plane.
     polder.admin.delete(&format!("{PLANES}/acme")).expect(200);
     until("the end of the watch", || watch.next_event().ok().filter(Option::is_none));
@@ -274,6 +274,17 @@ fn a_plane_has_a_policy() {
     assert_eq!(all[0]["responseObject"]["metadata"]["name"], "seen");
     assert_eq!(all[1]["verb"], "get");
     assert_eq!(all[1]["responseObject"]["data"]["a"], "b");
+    // Another one is in force with the next request, though the plane is in use.
+    let own = format!("{PLANES}/acme");
+    let noted = |level: &str| json!({"spec": {"auditPolicy": {"rules": [{"level": level, "omitStages": ["RequestReceived"]}]}}});
+    for (level, name) in [("None", "unseen"), ("Metadata", "told")] {
+        polder.admin.patch(&own, "merge", &noted(level)).expect(200);
+        acme.post(MAPS, &map(name)).expect(201);
+    }
+    let told = some(&acme, "?fieldSelector=objectRef.name=told", 1);
+    assert!(told[0].get("requestObject").is_none(), "{}", told[0]);
+    assert!(!acme.get(EVENTS).expect(200).text().contains("unseen"));
+    polder.admin.patch(&own, "merge", &noted("RequestResponse")).expect(200);
     // More than is noted of a body.
     let long = json!({"metadata": {"name": "long"}, "data": {"a": ("x".repeat(200_000))}});
     acme.post(MAPS, &long).expect(201);

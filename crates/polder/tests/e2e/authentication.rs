@@ -566,8 +566,10 @@ fn clients_bring_tokens_of_issuers() {
     if let Some(python) = tools::find("POLDER_TEST_PYTHON", "Python client") {
         let script = "import sys\nfrom kubernetes import client, config\nconfig.load_kube_config(sys.argv[1])\n\
                       print(len(client.CoreV1Api().list_namespace().items))\n";
-        let output = Command::new(python).args(["-c", script]).arg(&given).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        for config in [&given, &made] {
+            let output = Command::new(&python).args(["-c", script]).arg(config).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
     }
 }
 
@@ -665,6 +667,63 @@ fn refusals_name_the_user() {
     assert!(text.contains("does not know user \"polder-admin\" of "), "{text}");
 }
 
+/// The provider's own certificate is shown, told of in kubeconfigs and planes, and replaced when its files are; one that is wrong is not
+/// taken over, and at the start it is an error.
+#[test]
+fn the_provider_brings_a_certificate() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().to_path_buf();
+    let lay = |authority: &Authority| {
+        let (certificate, key) = authority.serving();
+        fs::write(place.join("ca.pem"), &authority.pem).unwrap();
+        fs::write(place.join("tls.key"), key).unwrap();
+        fs::write(place.join("tls.pem"), certificate).unwrap();
+    };
+    lay(&authority);
+    let file = |name: &str| place.join(name).display().to_string();
+    let configuration = format!(
+        "tls:\n- {{certFile: {}, keyFile: {}, caFile: {}}}\n",
+        file("tls.pem"),
+        file("tls.key"),
+        file("ca.pem")
+    );
+    let polder = Polder::start_in(directory, &configuration);
+    let acme = polder.plane("acme");
+    let kubeconfig = || fs::read_to_string(polder.data().join("admin.kubeconfig")).unwrap();
+    // Whoever trusts nothing but an authority.
+    let believes = |authority: &Authority| {
+        let text = kubeconfig();
+        let told = text.lines().find(|line| line.contains("certificate-authority-data")).unwrap();
+        let only = format!("    certificate-authority-data: {}", STANDARD.encode(&authority.pem));
+        let client = Client::from_kubeconfig(&text.replace(told, &only)).unwrap();
+        client.send("GET", "/api", &[], b"").is_ok_and(|reply| reply.code == 200)
+    };
+    assert!(believes(&authority) && !believes(&other));
+    let told = |client: &Client| {
+        let map = client.get("/api/v1/namespaces/default/configmaps/kube-root-ca.crt").expect(200).json();
+        map["data"]["ca.crt"].as_str().unwrap().to_owned()
+    };
+    eventually("the plane is told", || told(&acme).contains(authority.pem.trim()));
+
+    lay(&other);
+    eventually("the other one is shown", || believes(&other));
+    assert!(!believes(&authority));
+    eventually("it is told", || {
+        let admin = Client::from_kubeconfig(&kubeconfig()).unwrap();
+        let reply = admin.send("GET", "/api", &[], b"");
+        reply.is_ok() && told(&admin.in_plane("acme")).contains(other.pem.trim())
+    });
+    fs::write(place.join("tls.key"), "nothing").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    assert!(believes(&other), "what is wrong is not taken over");
+    let (_, directory) = polder.stop();
+    let mut command = crate::process::serve(&directory.path().join("data"), "127.0.0.1:0");
+    command.arg("--config").arg(directory.path().join("config.yaml"));
+    let said = crate::process::refused(command);
+    assert!(said.contains("tls.pem cannot be used"), "{said}");
+}
+
 /// An authority for certificates of clients.
 struct Authority {
     pem: String,
@@ -689,6 +748,15 @@ impl Authority {
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
         params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:masters");
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+
+    /// The same for a server on loopback.
+    fn serving(&self) -> (String, String) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        params.subject_alt_names = vec![rcgen::SanType::IpAddress(std::net::Ipv4Addr::LOCALHOST.into())];
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 }

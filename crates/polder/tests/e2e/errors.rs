@@ -1,6 +1,7 @@
 //! Reference sections 1 and 5: how requests that go nowhere are answered.
 
-use polder_test_support::{Reply, json};
+use polder_test_support::http2::{DATA, END_HEADERS, Http2, PING, RST_STREAM};
+use polder_test_support::{Client, Reply, json};
 
 use crate::process::{MAPS, Polder};
 
@@ -239,8 +240,49 @@ fn bodies() {
     let refused = refused.unwrap();
     assert_eq!((refused.code, refused.json()["reason"].as_str()), (413, Some("RequestEntityTooLarge")));
     assert!(refused.text().contains("limit is 3145728"), "{}", refused.text());
+    refused_bodies_are_sent_on(&acme);
     let unacceptable = acme.must("GET", MAPS, &[("Accept", "image/png")], b"").expect(406).json();
     assert_eq!(unacceptable["reason"], "NotAcceptable");
+}
+
+/// Many clients look for the answer only when they have sent everything, and some lose it when their stream is reset.
+fn refused_bodies_are_sent_on(acme: &Client) {
+    let large = vec![b' '; 6 << 20];
+    let chunks = [b"600000\r\n", large.as_slice(), b"\r\n0\r\n\r\n"].concat();
+    let media = ("Content-Type", "application/json");
+    for (length, body) in
+        [("Content-Length: 6291456\r\n", &large), ("Transfer-Encoding: chunked\r\n", &chunks)]
+    {
+        let mut connection = acme.connect().unwrap();
+        let head = acme.head("POST", MAPS, &[media], b"").replace("Content-Length: 0\r\n", length);
+        connection.write(head.as_bytes()).unwrap();
+        connection.write(body).unwrap_or_else(|error| panic!("{length}: {error}"));
+        // The connection has survived it.
+        assert_eq!(connection.send("", b"").unwrap().code, 413, "{length}");
+        assert_eq!(connection.send(&acme.head("GET", MAPS, &[], b""), b"").unwrap().code, 200, "{length}");
+    }
+    // Whoever asks before sending is not told to go on.
+    let mut connection = acme.connect().unwrap();
+    let head = acme.head("POST", MAPS, &[media, ("Expect", "100-continue")], b"");
+    connection.write(head.replace("Content-Length: 0", "Content-Length: 6291456").as_bytes()).unwrap();
+    let said = connection.rest().unwrap();
+    assert!(said.starts_with("HTTP/1.1 413 "), "{said}");
+
+    let mut http2 = Http2::open(acme, 1 << 20).unwrap();
+    let path = format!("/clusters/acme{MAPS}");
+    let mut head = vec![(":method", "POST"), (":scheme", "https"), (":authority", "x"), (":path", &path)];
+    head.extend([("content-type", "application/json"), ("content-length", "6291456")]);
+    let stream = http2.begin(&head, END_HEADERS).unwrap();
+    assert!(http2.body(stream).unwrap().contains("limit is 3145728"));
+    http2.send(DATA, 0, stream, &large[..16 << 10]).unwrap();
+    http2.send(PING, 0, 0, &[7; 8]).unwrap();
+    loop {
+        let frame = http2.frame().unwrap();
+        assert!(frame.kind != RST_STREAM, "the stream was reset: {frame:?}");
+        if frame.kind == PING && frame.payload == [7; 8] {
+            break;
+        }
+    }
 }
 
 /// Every answer names its audit id, the client's own if it sent one, and may not be cached.

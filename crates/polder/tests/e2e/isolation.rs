@@ -300,6 +300,13 @@ fn addresses_agree() {
         let reply = client.must("GET", &path, &[], b"");
         assert_eq!(reply.code, code, "{} {path}: {}", client.host, reply.text());
         assert!(!reply.text().contains("of-globex"), "{} {path}", client.host);
+        if code == 421 {
+            let status = reply.json();
+            let told = status["message"].as_str().unwrap();
+            let begins =
+                "this connection was made for the host name of plane acme: open another one for plane ";
+            assert!(status["kind"] == "Status" && told.starts_with(begins), "{status}");
+        }
     }
     // Probes need no credentials, by whichever name they ask.
     by_acme.anonymous().unwrap().get("/readyz").expect(200);

@@ -293,11 +293,24 @@ fn a_wrong_configuration() {
     command.arg("--config").arg(&path);
     let said = refused(command);
     assert!(said.contains(path.to_str().unwrap()), "{said}");
-    fs::write(&path, format!("{CONFIG_HEAD}admission: {{enable: [Nonsense]}}\n")).unwrap();
-    let mut command = serve(&directory.path().join("data"), "127.0.0.1:0");
-    command.arg("--config").arg(&path);
-    let said = refused(command);
-    assert!(said.contains(r#"no admission plugin "Nonsense": choose among LimitRanger, "#), "{said}");
+    let rows = [
+        ("admission: {enable: [Nonsense]}", r#"no admission plugin "Nonsense": choose among LimitRanger, "#),
+        (
+            "admission: {disable: [NamespaceLifecycle]}",
+            r#"admission plugin "NamespaceLifecycle" cannot be turned off"#,
+        ),
+        (
+            "authentication: {serviceAccountMaxTokenExpirationSeconds: 60}",
+            "serviceAccountMaxTokenExpirationSeconds is 60, and must be between 1 hour (3600) and 2^32 seconds",
+        ),
+    ];
+    for (line, why) in rows {
+        fs::write(&path, format!("{CONFIG_HEAD}{line}\n")).unwrap();
+        let mut command = serve(&directory.path().join("data"), "127.0.0.1:0");
+        command.arg("--config").arg(&path);
+        let said = refused(command);
+        assert!(said.contains(why) && said.contains(path.to_str().unwrap()), "{said}");
+    }
 }
 
 /// A plugin that is usually off: whoever makes an owner wait must be allowed to change that one's finalizers.

@@ -24,6 +24,45 @@ fn status() {
     assert!(count(&after, "storedBytes") > count(&before, "storedBytes"));
 }
 
+/// A plane says what it may use, and which of that is by default. A fork has what its source has, unless it says otherwise, so that
+/// nobody gets more by forking; one of a layer has what it says.
+#[test]
+fn limits_are_told_and_kept_by_forks() {
+    let polder = Polder::start_with("defaultLimits:\n  watches: 7\n");
+    let make = |name: &str, spec: Value| {
+        polder.admin.post(PLANES, &json!({"metadata": {"name": name}, "spec": spec})).expect(201);
+        polder.admin.get(&format!("{PLANES}/{name}")).expect(200).json()
+    };
+    let policy = json!({"rules": [{"level": "Metadata"}]});
+    let acme = make(
+        "acme",
+        json!({"limits": {"objects": 900, "requestsPerSecond": 500}, "simulatedNodes": 2, "auditPolicy": policy}),
+    );
+    let limits = json!({
+        "objects": 900, "storedBytes": (1 << 30), "objectBytes": (3 << 19), "watches": 7, "requestsInFlight": 400,
+        "requestsPerSecond": 500, "weight": 100,
+    });
+    assert_eq!(acme["status"]["limits"], limits);
+    let defaults = json!(["storedBytes", "objectBytes", "watches", "requestsInFlight", "weight"]);
+    assert_eq!(acme["status"]["defaultLimits"], defaults);
+    let fork = make("fork", json!({"forkFrom": "acme", "limits": {"objects": 800}, "simulatedNodes": 0}));
+    assert_eq!(fork["spec"]["limits"], json!({"objects": 800, "requestsPerSecond": 500}));
+    assert_eq!((&fork["spec"]["auditPolicy"], &fork["spec"]["simulatedNodes"]), (&policy, &json!(0)));
+    let same = make("same", json!({"forkFrom": "fork"}));
+    assert_eq!(
+        (&same["spec"]["limits"], &same["status"]["limits"]["objects"]),
+        (&fork["spec"]["limits"], &json!(800))
+    );
+    let nodes = make("nodes", json!({"forkFrom": "acme"}));
+    assert_eq!(nodes["spec"]["simulatedNodes"], 2);
+    let layer = json!({"metadata": {"name": "golden"}, "spec": {"plane": "acme"}});
+    polder.admin.post("/apis/polder.dev/v1alpha1/layers", &layer).expect(201);
+    assert_eq!(
+        make("again", json!({"forkFrom": "layer/golden"}))["spec"],
+        json!({"forkFrom": "layer/golden"})
+    );
+}
+
 /// The provider's own plane is not made, and does not go away.
 #[test]
 fn the_core_plane_stays() {

@@ -2,6 +2,7 @@
 //! notices, until an operator says that something is in wrong hands.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,8 +10,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use polder_test_support::extension::{Asked, ExtensionServer};
 use polder_test_support::{Client, Value, eventually, json};
 
+use crate::aggregation::{authority, event, networks, polite, register};
+use crate::audit::EVENTS;
 use crate::process::{MAPS, PLANES, Polder, polder};
 use crate::tools;
 
@@ -33,6 +37,24 @@ fn keys_ok(data: &Path, arguments: &[&str]) -> String {
 fn token(plane: &Client) -> String {
     let made = plane.post(TOKENS, &json!({"spec": {"expirationSeconds": 3600}})).expect(201).json();
     made["status"]["token"].as_str().unwrap().to_string()
+}
+
+/// The token that a secret of an account has, once it is another than this one.
+fn token_secret(plane: &Client, not: &str) -> String {
+    const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+    let secret = json!({
+        "metadata": {"name": "robot", "annotations": {"kubernetes.io/service-account.name": "default"}},
+        "type": "kubernetes.io/service-account-token",
+    });
+    plane.post(SECRETS, &secret);
+    let mut found = String::new();
+    eventually("the secret has a token", || {
+        let secret = plane.get(&format!("{SECRETS}/robot")).expect(200).json();
+        let token = STANDARD.decode(secret["data"]["token"].as_str().unwrap_or_default()).unwrap();
+        found = String::from_utf8(token).unwrap();
+        !found.is_empty() && found != not
+    });
+    found
 }
 
 fn key_id(token: &str) -> String {
@@ -148,24 +170,48 @@ fn everything_turns_over_and_nobody_notices() {
 /// A key in wrong hands is dropped: what it signed is refused in the next request, on connections that are open too.
 #[test]
 fn what_is_dropped_is_believed_no_more() {
-    let polder = Polder::start();
+    let polder = Polder::start_with(&format!("{}audit: {{trail: {{}}}}\n", networks()));
     let acme = polder.plane("acme");
+    let flunders = |_: &Asked, out: &mut dyn Write| {
+        out.write_all(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+        )?;
+        event(out, "first")?;
+        std::thread::sleep(Duration::from_secs(60));
+        Ok(())
+    };
+    let server = ExtensionServer::start("api.default.svc", &authority(&polder), polite(flunders)).unwrap();
+    register(&acme, &server);
     let old = token(&acme);
     let bearer = acme.with_token(&old).unwrap();
     let mut connection = acme.connect().unwrap();
     let mut ask = || connection.send(&acme.head("GET", MAPS, &[], b""), b"").unwrap().code;
     assert_eq!(ask(), 200);
     let mut watch = acme.watch(&format!("{MAPS}?watch=true&fieldSelector=metadata.name%3Dlater"));
+    let mut trail = acme.watch(&format!("{EVENTS}?watch=true&fieldSelector=verb%3Dnone"));
+    let mut stream = acme.watch("/apis/wardle.example.com/v1alpha1/namespaces/default/flunders?watch=true");
+    assert!(stream.next_event().unwrap().is_some());
+    let robot = token_secret(&acme, "");
     let data = polder.data();
     let refused = keys(&data, &["drop", "authority-1"]);
     assert!(!refused.status.success());
     assert_eq!(String::from_utf8_lossy(&refused.stderr), "error: authority-1 is in use: rotate it first\n");
     for family in ["authority", "service-accounts"] {
         keys_ok(&data, &["rotate", family, "--now"]);
-        assert_eq!(keys_ok(&data, &["drop", &format!("{family}-1")]), format!("{family}-1 dropped\n"));
     }
+    let refused = keys(&data, &["drop", "authority-1", "service-accounts-2"]);
+    assert!(!refused.status.success(), "all or none");
+    let dropped = keys_ok(&data, &["drop", "authority-1", "service-accounts-1"]);
+    assert_eq!(dropped, "authority-1 dropped\nservice-accounts-1 dropped\n");
     eventually("the open connection is nobody's", || ask() == 401);
-    assert!(watch.next_event().unwrap().is_none(), "a watch of somebody who is nobody now has ended");
+    for (what, watch) in
+        [("objects", &mut watch), ("a trail", &mut trail), ("an extension server", &mut stream)]
+    {
+        assert!(
+            watch.next_event().unwrap().is_none(),
+            "a watch of {what} by somebody who is nobody now has ended"
+        );
+    }
     assert!(acme.connect().and_then(|mut new| new.send(&acme.head("GET", MAPS, &[], b""), b"")).is_err());
     eventually("the administrator has a new kubeconfig", || {
         let text = fs::read_to_string(data.join("admin.kubeconfig")).unwrap();
@@ -178,6 +224,8 @@ fn what_is_dropped_is_believed_no_more() {
     let named = |token: &str| acme.with_token(token).unwrap().post(REVIEWS, &json!({})).code;
     assert_eq!((named(&old), named(&token(&acme))), (401, 201));
     assert!(bearer.send("GET", MAPS, &[], b"").is_err(), "nobody knows who that server is");
+    let renewed = token_secret(&acme, &robot);
+    assert_eq!(named(&renewed), 201, "the secret of an account has another token");
     eventually("planes are told of one", || told(&acme) == 1);
 }
 
@@ -223,7 +271,11 @@ fn keys_are_listed() {
     assert_eq!(heads, used.map(|name| (name, "InUse")));
     let said = keys_ok(&data, &["rotate", "service-accounts"]);
     assert!(said.starts_with("service-accounts-2 rotated, in use from 20"), "{said}");
-    assert_eq!(keys_ok(&data, &["rotate", "service-accounts"]), said, "one that waits is enough");
+    let again = keys_ok(&data, &["rotate", "service-accounts"]);
+    assert!(
+        again.starts_with("service-accounts-2 unchanged: it was made before, and is in use from 20"),
+        "{again}"
+    );
     let json: Value = keys_ok(&data, &["list", "-o", "json"]).parse().unwrap();
     let next = json["items"]
         .as_array()

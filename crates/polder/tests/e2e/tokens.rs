@@ -77,6 +77,36 @@ fn tokens_end_with_what_they_name() {
     acme.post(&format!("{ACCOUNTS}/robot/token"), &missing).expect(404);
 }
 
+/// No token is good for longer than the provider lets it be, a year unless it says otherwise; whoever asks for more is told.
+#[test]
+fn tokens_end_in_time() {
+    let year = 365 * 24 * 3600;
+    for (configuration, seconds_max) in
+        [("", year), ("authentication: {serviceAccountMaxTokenExpirationSeconds: 7200}", 7200)]
+    {
+        let polder = Polder::start_with(configuration);
+        let acme = polder.plane("acme");
+        account(&acme);
+        let ask = |seconds: i64| {
+            let request = json!({"spec": {"expirationSeconds": seconds}});
+            let reply = acme.post(&format!("{ACCOUNTS}/robot/token"), &request).expect(201);
+            let warning = reply.header("warning").unwrap_or_default().to_string();
+            let made = reply.json();
+            let token = made["status"]["token"].as_str().unwrap().to_string();
+            let payload = URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
+            let claims: Value = String::from_utf8(payload).unwrap().parse().unwrap();
+            let lives = claims["exp"].as_i64().unwrap() - claims["iat"].as_i64().unwrap();
+            (made["spec"]["expirationSeconds"].as_i64().unwrap(), lives, warning)
+        };
+        assert_eq!(ask(3600), (3600, 3600, String::new()));
+        assert_eq!(ask(seconds_max), (seconds_max, seconds_max, String::new()));
+        let (told, lives, warning) = ask(1 << 32);
+        assert_eq!((told, lives), (seconds_max, seconds_max));
+        let text = format!("requested expiration of 4294967296 seconds shortened to {seconds_max} seconds");
+        assert_eq!(warning, format!("299 - \"{text}\""));
+    }
+}
+
 /// A token may be bound to a node, or to a pod, and then tells the pod's node too; reviews say so as upstream's do. One that
 /// kubelets ask for is good for a year, and says when it should have been renewed.
 #[test]

@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use polder_admission::Plugins;
+use polder_cel::re2::Effort;
 use polder_machinery::crd::{
     approval_condition, crd_problems_with, crd_status_problems, note_storage_version, set_crd_defaults,
 };
@@ -195,8 +196,9 @@ struct Checked {
 async fn check(registry: &Registry, crd: &mut Value, old: Option<&Value>) -> Result<Checked, Status> {
     let customs = registry.customs.clone();
     let check = |customs: &Customs, crd: &Value, old: Option<&Value>| {
+        let effort = Effort::default();
         let problems = crd_problems_with(crd, old, &|schema: &Value, path: &FieldPath<'_>| {
-            customs.schemas.compile(schema, path).err().unwrap_or_default()
+            customs.schemas.compile(schema, path, &effort).err().unwrap_or_default()
         });
         let bytes = if problems.is_empty() && is_other(crd, old) { customs.schema_bytes(crd) } else { 0 };
         Checked { problems, bytes }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use polder_cel::re2::Effort;
 use polder_machinery::schema::{Schema, structural};
 use polder_model::{FieldError, FieldPath, Value};
 use sha2::{Digest, Sha256};
@@ -41,18 +42,19 @@ impl Schemas {
         Schemas { known: Mutex::new(Interned::new(bytes_max)) }
     }
 
-    /// The compiled schema, or what is wrong with it at a path.
+    /// The compiled schema, or what is wrong with it at a path. Schemas of one definition share an effort.
     pub(super) fn compile(
         &self,
         written: &Value,
         path: &FieldPath<'_>,
+        effort: &Effort,
     ) -> Result<Arc<Compiled>, Vec<FieldError>> {
         let json = written.to_vec();
         let digest: [u8; 32] = Sha256::digest(&json).into();
         if let Some(known) = self.known.lock().get(&digest) {
             return Ok(known);
         }
-        let schema = structural::compile_at(written, &object_meta(), path)?;
+        let schema = structural::compile_at(written, &object_meta(), path, effort)?;
         let compiled = Compiled::new(schema, written, json.len());
         let bytes = compiled.bytes;
         Ok(self.known.lock().insert(digest, compiled, bytes))
@@ -61,7 +63,7 @@ impl Schemas {
     /// The same for a schema that was accepted once: only rules may be wrong with it.
     pub(super) fn compile_stored(&self, written: &Value) -> Option<Arc<Compiled>> {
         let path = FieldPath::root("openAPIV3Schema");
-        self.compile(written, &path).ok().or_else(|| {
+        self.compile(written, &path, &Effort::default()).ok().or_else(|| {
             let schema = structural::compile_stored(written, &object_meta()).ok()?;
             Some(Arc::new(Compiled::new(schema, written, written.to_vec().len())))
         })

@@ -1,6 +1,6 @@
 //! IP addresses and address blocks: read and checked, with the texts clients know.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use polder_model::{FieldError, FieldPath, Value};
 
@@ -35,6 +35,19 @@ pub(super) fn ip(value: &str, path: &FieldPath<'_>, errors: &mut Errors) -> Opti
         ));
     }
     parsed
+}
+
+/// What is said of an address that will not be understood one day, or is not written as others write it.
+pub(super) fn ip_warning(value: &str, path: &str) -> Option<String> {
+    let address = parse_ip(value)?;
+    let plain = address.to_canonical().to_string();
+    if value.parse::<IpAddr>().is_err() || address.to_canonical() != address {
+        return Some(format!(
+            "{path}: non-standard IP address {value:?} will be considered invalid in a future Kubernetes release: use {plain:?}"
+        ));
+    }
+    (address.is_ipv6() && plain != value)
+        .then(|| format!("{path}: IPv6 address {value:?} should be in RFC 5952 canonical format ({plain:?})"))
 }
 
 const LOOPBACK: &str = "may not be in the loopback range (127.0.0.0/8, ::1/128)";
@@ -92,6 +105,41 @@ fn bits(address: IpAddr) -> u128 {
         IpAddr::V4(v4) => v4.to_bits().into(),
         IpAddr::V6(v6) => v6.to_bits(),
     }
+}
+
+/// The same about a block.
+pub(super) fn cidr_warnings(value: &str, path: &str) -> Vec<String> {
+    let Some(block) = Cidr::parse(value) else { return Vec::new() };
+    let mut warnings = Vec::new();
+    let (address, prefix_len) = match block.address.to_canonical() {
+        plain if plain == block.address => (plain, block.prefix_len),
+        plain => (plain, block.prefix_len.saturating_sub(96)),
+    };
+    let plain = Cidr { address, prefix_len };
+    let network = match address {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(plain.network()).unwrap_or_default())),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from_bits(plain.network())),
+    };
+    let canonical = format!("{network}/{prefix_len}");
+    if network != address {
+        let single = format!("{address}/{}", width(address));
+        warnings.push(format!(
+            "{path}: CIDR value {value:?} is ambiguous in this context (should be {canonical:?} or {single:?}?)"
+        ));
+    }
+    let (written, bits) = value.split_once('/').unwrap_or_default();
+    let zeros = bits.len() > 1 && bits.starts_with('0');
+    if zeros || written.parse::<IpAddr>().is_err() || address != block.address {
+        warnings.push(format!(
+            "{path}: non-standard CIDR value {value:?} will be considered invalid in a future Kubernetes release: use {canonical:?}"
+        ));
+    }
+    if warnings.is_empty() && address.is_ipv6() && canonical != value {
+        warnings.push(format!(
+            "{path}: IPv6 CIDR value {value:?} should be in RFC 5952 canonical format ({canonical:?})"
+        ));
+    }
+    warnings
 }
 
 pub(super) fn cidr(value: &str, path: &FieldPath<'_>, errors: &mut Errors) -> Option<Cidr> {

@@ -45,12 +45,12 @@ pub(super) fn default_at(object: &mut Value, path: &[&str], default: impl Into<V
 }
 
 /// Walks a list member: each element with its path.
-pub(super) fn each(
-    object: &Value,
+pub(super) fn each<'v>(
+    object: &'v Value,
     key: &str,
     path: &FieldPath<'_>,
     errors: &mut Errors,
-    mut check: impl FnMut(&Value, &FieldPath<'_>, &mut Errors),
+    mut check: impl FnMut(&'v Value, &FieldPath<'_>, &mut Errors),
 ) {
     let list = path.member(key);
     for (index, item) in object.array_at(&[key]).iter().enumerate() {

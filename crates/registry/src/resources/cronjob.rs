@@ -3,7 +3,7 @@
 use polder_model::{FieldError, FieldPath, Value, json};
 
 use super::blank_status;
-use super::{cells, checks, cron, job, label_selector, pod_spec, workload};
+use super::{cells, checks, cron, job, label_selector, pod_spec, pod_warnings, workload};
 use crate::behavior::{Behavior, Column, Print};
 
 /// Jobs get a suffix of eleven characters, and their names are labels.
@@ -134,6 +134,10 @@ fn validate_time_zone(spec: &Value, path: &FieldPath<'_>, errors: &mut Vec<Field
 
 fn warnings(cron_job: &Value) -> Vec<String> {
     let mut warnings = super::name_warning(cron_job, workload::NAMES_PODS);
+    let spec = cron_job.at(&["spec", "jobTemplate", "spec"]).unwrap_or(&Value::Null);
+    warnings.extend(job::large_warning(spec, "spec.jobTemplate.spec"));
+    let template = spec.get("template").unwrap_or(&Value::Null);
+    warnings.extend(pod_warnings::of(template, "spec.jobTemplate.spec.template."));
     if cron_job.str_at(&["spec", "schedule"]).is_some_and(|schedule| schedule.contains("TZ")) {
         warnings.push(
             "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see \
@@ -148,6 +152,21 @@ fn warnings(cron_job: &Value) -> Vec<String> {
 mod tests {
     use super::super::rows::{defaults, prints, refuses};
     use super::CRONJOBS;
+
+    #[test]
+    fn what_is_probably_not_meant() {
+        let cron_job = super::super::rows::parse(
+            r#"{"metadata":{"name":"a"},"spec":{"jobTemplate":{"spec":{"completionMode":"Indexed","completions":100001,"parallelism":10001,
+                "template":{"spec":{"volumes":[{"name":"v","rbd":{}}]}}}}}}"#,
+        );
+        assert_eq!(
+            (CRONJOBS.warnings)(&cron_job),
+            [
+                "spec.jobTemplate.spec: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail",
+                "spec.jobTemplate.spec.template.spec.volumes[0].rbd: deprecated in v1.28, non-functional in v1.31+",
+            ]
+        );
+    }
 
     #[test]
     fn cells() {

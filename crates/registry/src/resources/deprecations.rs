@@ -1,8 +1,12 @@
 //! Warnings about what still works and should be written otherwise, or is ignored: old labels of nodes, old annotations, selectors that match nothing.
 
-use polder_model::Value;
+use std::collections::HashMap;
 
-use super::checks::{some, text};
+use polder_model::{Object, SmolStr, Value, json};
+
+use super::addresses::{cidr_warnings, ip_warning};
+use super::checks::{some, text, texts};
+use super::security_rules::APP_ARMOR_LEN_MAX;
 
 /// Labels of nodes and what is said of them.
 const NODE_LABELS: [(&str, &str); 8] = [
@@ -42,6 +46,8 @@ const POD_ANNOTATIONS: [(&str, &str); 3] = [
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const SECCOMP: &str = r#"non-functional in v1.27+; use the "seccompProfile" field instead"#;
+/// A hostile service gets a bounded number of warnings.
+const ADDRESS_WARNINGS_MAX: usize = 50;
 const APP_ARMOR_CONTAINER: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 const VOLUME_ANNOTATIONS: [(&str, &str); 2] = [
@@ -130,6 +136,49 @@ pub(super) fn pod(pod: &Value, prefix: &str, warnings: &mut Vec<String>) {
     pod_annotations(pod, spec, prefix, warnings);
 }
 
+/// Gives the containers of a new pod the AppArmor profiles that its annotations say.
+pub(super) fn copy_app_armor(pod: &mut Value) {
+    if pod.str_at(&["spec", "os", "name"]) == Some("windows") {
+        return;
+    }
+    let annotations = pod.at(&["metadata", "annotations"]).and_then(Value::as_object).into_iter();
+    let profiles: HashMap<SmolStr, Value> = annotations
+        .flat_map(Object::iter)
+        .filter_map(|(key, value)| {
+            let container = key.strip_prefix(APP_ARMOR_CONTAINER)?;
+            Some((container.into(), app_armor_field(value.as_str()?)?))
+        })
+        .collect();
+    if profiles.is_empty() {
+        return;
+    }
+    let of_pod = pod.at(&["spec", "securityContext", "appArmorProfile"]).cloned();
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        let containers = pod.at_mut(&["spec", list]).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            let Some(profile) = profiles.get(text(container, "name")) else { continue };
+            let own = container.at(&["securityContext", "appArmorProfile"]);
+            if own.is_none_or(Value::is_null) && of_pod.as_ref() != Some(profile) {
+                container.set_at(&["securityContext", "appArmorProfile"], profile.clone());
+            }
+        }
+    }
+}
+
+/// The field that says what an annotation does, if that is anything.
+fn app_armor_field(annotation: &str) -> Option<Value> {
+    match annotation {
+        "unconfined" => Some(json!({"type": "Unconfined"})),
+        "runtime/default" => Some(json!({"type": "RuntimeDefault"})),
+        _ => {
+            let profile = annotation.strip_prefix("localhost/")?;
+            let is_good =
+                !profile.is_empty() && profile.trim() == profile && profile.len() <= APP_ARMOR_LEN_MAX;
+            is_good.then(|| json!({"type": "Localhost", "localhostProfile": profile}))
+        }
+    }
+}
+
 fn pod_annotations(pod: &Value, spec: &Value, prefix: &str, warnings: &mut Vec<String>) {
     let mut warn = |key: &str, why: &str| {
         if annotation(pod, key).is_some() {
@@ -149,9 +198,16 @@ fn pod_annotations(pod: &Value, spec: &Value, prefix: &str, warnings: &mut Vec<S
             if !profile(container, "seccompProfile") {
                 warn(&format!("{SECCOMP_CONTAINER}{name}"), SECCOMP);
             }
-            if !profile(container, "appArmorProfile") && !profile(spec, "appArmorProfile") {
+            let key = format!("{APP_ARMOR_CONTAINER}{name}");
+            let field = annotation(pod, &key).and_then(Value::as_str).and_then(app_armor_field);
+            // In a pod the field may be a copy of the annotation.
+            let own = container.at(&["securityContext", "appArmorProfile"]).filter(|own| !own.is_null());
+            let is_copy = prefix.is_empty() && own.is_some() && own == field.as_ref();
+            let is_same =
+                field.is_some() && spec.at(&["securityContext", "appArmorProfile"]) == field.as_ref();
+            if is_copy || (own.is_none() && !is_same) {
                 let why = r#"deprecated since v1.30; use the "appArmorProfile" field instead"#;
-                warn(&format!("{APP_ARMOR_CONTAINER}{name}"), why);
+                warn(&key, why);
             }
         }
     }
@@ -192,6 +248,17 @@ pub(super) fn service(service: &Value) -> Vec<String> {
             "annotation {hints} is deprecated, please use service.kubernetes.io/topology-mode instead"
         ));
     }
+    for list in ["clusterIPs", "externalIPs"] {
+        let addresses = texts(spec, list).into_iter().enumerate().filter(|(_, value)| *value != "None");
+        let warning = |(index, value): (usize, &str)| ip_warning(value, &format!("spec.{list}[{index}]"));
+        warnings.extend(addresses.filter_map(warning).take(ADDRESS_WARNINGS_MAX));
+    }
+    warnings.extend(ip_warning(text(spec, "loadBalancerIP"), "spec.loadBalancerIP"));
+    let ranges = texts(spec, "loadBalancerSourceRanges").into_iter().enumerate();
+    let warning = |(index, value): (usize, &str)| {
+        cidr_warnings(value, &format!("spec.loadBalancerSourceRanges[{index}]"))
+    };
+    warnings.extend(ranges.flat_map(warning).take(ADDRESS_WARNINGS_MAX));
     let kind = text(spec, "type");
     let external_ips = !spec.array_at(&["externalIPs"]).is_empty();
     let headless = kind == "ClusterIP" && text(spec, "clusterIP") == "None";
@@ -252,6 +319,38 @@ mod tests {
     }
 
     #[test]
+    fn app_armor_annotations_become_fields() {
+        let rows = [
+            ("unconfined", "{}", r#"{"type":"Unconfined"}"#, 1),
+            ("localhost/a", "{}", r#"{"type":"Localhost","localhostProfile":"a"}"#, 1),
+            ("runtime/default", r#"{"appArmorProfile":{"type":"RuntimeDefault"}}"#, "null", 0),
+            ("localhost/", "{}", "null", 1),
+            ("else", "{}", "null", 1),
+        ];
+        for (annotation, of_pod, expected, warned) in rows {
+            let mut object = parse(&format!(
+                r#"{{"metadata":{{"annotations":{{"container.apparmor.security.beta.kubernetes.io/c":"{annotation}"}}}},
+                    "spec":{{"securityContext":{of_pod},"containers":[{{"name":"c"}},{{"name":"d"}}]}}}}"#
+            ));
+            copy_app_armor(&mut object);
+            let containers = object.array_at(&["spec", "containers"]);
+            let own = containers[0].at(&["securityContext", "appArmorProfile"]).cloned().unwrap_or_default();
+            assert_eq!(own, parse(expected), "{annotation}");
+            assert!(containers[1].get("securityContext").is_none());
+            let mut warnings = Vec::new();
+            pod(&object, "", &mut warnings);
+            assert_eq!(warnings.len(), warned, "{annotation}: {warnings:?}");
+        }
+        let mut windows = parse(
+            r#"{"metadata":{"annotations":{"container.apparmor.security.beta.kubernetes.io/c":"unconfined"}},
+                "spec":{"os":{"name":"windows"},"containers":[{"name":"c"}]}}"#,
+        );
+        let before = windows.clone();
+        copy_app_armor(&mut windows);
+        assert_eq!(windows, before);
+    }
+
+    #[test]
     fn volumes_and_services() {
         let object = parse(
             r#"{"metadata":{"annotations":{"volume.beta.kubernetes.io/storage-class":"s"}},
@@ -276,6 +375,22 @@ mod tests {
                 "spec.loadBalancerIP is ignored for headless services",
                 "spec.externalIPs is ignored for headless services",
                 "spec.SessionAffinity is ignored for headless services",
+            ]
+        );
+        let object = parse(
+            r#"{"spec":{"type":"LoadBalancer","clusterIPs":["010.0.0.1","2001:DB8::1","10.0.0.1"],"externalIPs":["::ffff:1.2.3.4"],
+                "loadBalancerIP":"1.2.3.4","loadBalancerSourceRanges":["10.0.0.1/8","010.0.0.0/8","2001:db8:0::/32","10.0.0.0/8"]}}"#,
+        );
+        let later = "will be considered invalid in a future Kubernetes release: use";
+        assert_eq!(
+            service(&object),
+            [
+                format!(r#"spec.clusterIPs[0]: non-standard IP address "010.0.0.1" {later} "10.0.0.1""#),
+                r#"spec.clusterIPs[1]: IPv6 address "2001:DB8::1" should be in RFC 5952 canonical format ("2001:db8::1")"#.into(),
+                format!(r#"spec.externalIPs[0]: non-standard IP address "::ffff:1.2.3.4" {later} "1.2.3.4""#),
+                r#"spec.loadBalancerSourceRanges[0]: CIDR value "10.0.0.1/8" is ambiguous in this context (should be "10.0.0.0/8" or "10.0.0.1/32"?)"#.into(),
+                format!(r#"spec.loadBalancerSourceRanges[1]: non-standard CIDR value "010.0.0.0/8" {later} "10.0.0.0/8""#),
+                r#"spec.loadBalancerSourceRanges[2]: IPv6 CIDR value "2001:db8:0::/32" should be in RFC 5952 canonical format ("2001:db8::/32")"#.into(),
             ]
         );
         assert!(

@@ -13,6 +13,7 @@ mod container_rules;
 mod cron;
 mod deprecations;
 mod device_claim;
+mod device_rules;
 mod downward;
 mod env_rules;
 mod go_json;

@@ -16,7 +16,7 @@ use crate::behavior::{Behavior, NameRule};
 const LAYER_PREFIX: &str = "layer/";
 
 /// What a plane may use; a missing limit is the server's default.
-const LIMITS: [&str; 7] =
+pub(crate) const LIMITS: [&str; 7] =
     ["objects", "storedBytes", "objectBytes", "watches", "requestsInFlight", "requestsPerSecond", "weight"];
 /// No plane is more important than this: a hundred times the usual.
 const WEIGHT_MAX: i64 = 10_000;
@@ -155,6 +155,16 @@ pub(super) fn schema() -> Value {
                 "url": {"type": "string", "description": "Where the plane is served."},
                 "objectCount": {"type": "integer", "format": "int64", "description": "How many objects it holds."},
                 "storedBytes": {"type": "integer", "format": "int64", "description": "How many bytes its own objects take."},
+                "limits": {"type": "object", "description": "What the plane may use as things are: its own limits, and defaults of the server where it has none. Zero: as much as there is.", "properties": {
+                    "objects": {"type": "integer", "format": "int64", "description": "How many objects it may hold."},
+                    "storedBytes": {"type": "integer", "format": "int64", "description": "How many bytes its objects may take."},
+                    "objectBytes": {"type": "integer", "format": "int64", "description": "How large one object may be."},
+                    "watches": {"type": "integer", "format": "int64", "description": "How many watches may be open."},
+                    "requestsInFlight": {"type": "integer", "format": "int64", "description": "How many requests may run at once."},
+                    "requestsPerSecond": {"type": "integer", "format": "int64", "description": "How many requests may start in a second."},
+                    "weight": {"type": "integer", "format": "int64", "description": "How much it gets, in relation to other planes, of what there is too little of."}
+                }},
+                "defaultLimits": {"type": "array", "items": {"type": "string"}, "description": "Which of the limits are the server's defaults, because the spec does not name them."},
                 "lastActivity": {"type": "string", "format": "date-time", "description": "When it last answered a request; empty after a restart until it does."}
             }}
         }

@@ -2,7 +2,7 @@
 
 use polder_model::{FieldError, FieldPath, Value, json};
 
-use super::{cells, pod_rules, pod_spec, pod_warnings, resource_amounts, status_rules};
+use super::{cells, deprecations, pod_rules, pod_spec, pod_warnings, resource_amounts, status_rules};
 use crate::behavior::{Behavior, Column, Print, Selectable};
 
 pub(super) const PODS: Behavior = Behavior {
@@ -80,6 +80,7 @@ fn prepare_create(pod: &mut Value) {
         return;
     }
     merge_label_keys(pod);
+    deprecations::copy_app_armor(pod);
     let mut status = json!({"phase": "Pending", "qosClass": (qos_class(pod))});
     if !pod.array_at(&["spec", "schedulingGates"]).is_empty() {
         let now = pod.at(&["metadata", "creationTimestamp"]).cloned().unwrap_or_default();

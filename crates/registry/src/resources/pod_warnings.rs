@@ -10,6 +10,8 @@ use super::{deprecations, resource_amounts};
 
 /// A hostile pod gets a bounded number of warnings.
 const WARNINGS_MAX: usize = 50;
+/// Paths of one volume that are compared with each other.
+const PATHS_MAX: usize = 1000;
 
 /// Volumes that nothing mounts any more: member, member in the text, since when.
 const GONE: [(&str, &str, &str); 9] = [
@@ -42,12 +44,9 @@ pub(super) fn of(pod: &Value, prefix: &str) -> Vec<String> {
                 warnings.push(format!("{path}.volumes[{index}].{shown}: {why}"));
             }
         }
-        let sources =
-            volume.at(&["projected", "sources"]).map(|_| volume.array_at(&["projected", "sources"]));
-        let empty = |source: &Value| source.as_object().is_none_or(polder_model::Object::is_empty);
-        if sources.is_some_and(|sources| sources.iter().any(empty)) {
-            warnings.push(format!("volume {:?} (Projected) has no sources provided", text(volume, "name")));
-        }
+    }
+    for volume in spec.array_at(&["volumes"]) {
+        overlapping_paths(volume, &mut warnings);
     }
     repeated(spec, "hostAliases", "ip", &path, &mut warnings);
     repeated(spec, "imagePullSecrets", "name", &path, &mut warnings);
@@ -66,6 +65,80 @@ pub(super) fn of(pod: &Value, prefix: &str) -> Vec<String> {
     }
     warnings.truncate(WARNINGS_MAX);
     warnings
+}
+
+/// Files of one volume that lie over or below each other.
+fn overlapping_paths(volume: &Value, warnings: &mut Vec<String>) {
+    let name = text(volume, "name");
+    let items = |source: &Value, about: &str| -> Vec<(String, String)> {
+        let all = source.array_at(&["items"]).iter();
+        all.map(|item| (text(item, "path").to_owned(), about.to_owned())).collect()
+    };
+    for (member, shown, named) in [
+        ("configMap", "ConfigMap", "name"),
+        ("secret", "Secret", "secretName"),
+        ("downwardAPI", "DownwardAPI", ""),
+    ] {
+        let Some(source) = some(volume, member) else { continue };
+        let shown = match named {
+            "" => shown.to_owned(),
+            named => format!("{shown} {:?}", text(source, named)),
+        };
+        overlaps(&items(source, ""), |what| warnings.push(format!("volume {name:?} ({shown}): {what}")));
+    }
+    let mut files = Vec::new();
+    for source in volume.array_at(&["projected", "sources"]) {
+        if source.as_object().is_none_or(polder_model::Object::is_empty) {
+            warnings.push(format!("volume {name:?} (Projected) has no sources provided"));
+        }
+        let file = |path: &str, about: String| (path.to_owned(), about);
+        if let Some(map) = some(source, "configMap") {
+            files.extend(items(map, &format!("ConfigMap {:?}", text(map, "name"))));
+        } else if let Some(secret) = some(source, "secret") {
+            files.extend(items(secret, &format!("Secret {:?}", text(secret, "name"))));
+        } else if let Some(downward) = some(source, "downwardAPI") {
+            files.extend(items(downward, "DownwardAPI"));
+        } else if let Some(token) = some(source, "serviceAccountToken") {
+            files.push(file(text(token, "path"), "ServiceAccountToken".into()));
+        } else if let Some(bundle) = some(source, "clusterTrustBundle") {
+            let of = some(bundle, "name").or_else(|| some(bundle, "signerName")).and_then(Value::as_str);
+            files
+                .push(file(text(bundle, "path"), format!("ClusterTrustBundle {:?}", of.unwrap_or_default())));
+        } else if let Some(certificate) = some(source, "podCertificate") {
+            let parts = [
+                ("certificateChainPath", "PodCertificate chain"),
+                ("keyPath", "PodCertificate key"),
+                ("credentialBundlePath", "PodCertificate credential bundle"),
+            ];
+            files.extend(parts.map(|(key, about)| file(text(certificate, key), about.into())));
+        }
+    }
+    overlaps(&files, |what| warnings.push(format!("volume {name:?} (Projected): {what}")));
+}
+
+/// Says which files, each of a source, are or hold an earlier one.
+fn overlaps(files: &[(String, String)], mut say: impl FnMut(String)) {
+    let shown = |path: &str, about: &str| match about {
+        "" => format!("{path:?}"),
+        about => format!("{path:?} ({about})"),
+    };
+    let holds = |outer: &str, inner: &str| {
+        inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let mut said = 0;
+    for (index, (path, about)) in files.iter().take(PATHS_MAX).enumerate() {
+        let path = path.trim_end_matches('/');
+        for (earlier, earlier_about) in &files[..index] {
+            let earlier = earlier.trim_end_matches('/');
+            let meets =
+                !path.is_empty() && !earlier.is_empty() && (holds(earlier, path) || holds(path, earlier));
+            if meets && said < WARNINGS_MAX {
+                said += 1;
+                let (one, other) = (shown(path, about), shown(earlier, earlier_about));
+                say(format!("overlapping paths: {one} with {other}"));
+            }
+        }
+    }
 }
 
 fn repeated(spec: &Value, list: &str, key: &str, path: &str, warnings: &mut Vec<String>) {
@@ -185,6 +258,17 @@ mod tests {
                 &[
                     r#"spec.containers[0].resources.limits[memory]: fractional byte value "100m" is invalid, must be an integer"#,
                     r#"spec.containers[0].env[1]: hides previous definition of "a", which may be dropped when using apply"#,
+                ],
+            ),
+            (
+                r#"{"volumes":[{"name":"a","configMap":{"name":"m","items":[{"path":"x/y"},{"path":"x/"},{"path":"xy"}]}},
+                    {"name":"b","projected":{"sources":[{"secret":{"name":"s","items":[{"path":"token"}]}},{},{"serviceAccountToken":{"path":"token"}}]}},
+                    {"name":"c","downwardAPI":{"items":[{"path":"p"},{"path":"p"}]}}]}"#,
+                &[
+                    r#"volume "a" (ConfigMap "m"): overlapping paths: "x" with "x/y""#,
+                    r#"volume "b" (Projected) has no sources provided"#,
+                    r#"volume "b" (Projected): overlapping paths: "token" (ServiceAccountToken) with "token" (Secret "s")"#,
+                    r#"volume "c" (DownwardAPI): overlapping paths: "p" with "p""#,
                 ],
             ),
             (

@@ -1,17 +1,20 @@
 //! Resource slices: the devices a driver offers somewhere.
 
 use std::collections::HashSet;
+use std::sync::LazyLock;
 
-use polder_model::{FieldError, FieldPath, Value};
+use polder_model::{FieldError, FieldPath, Object, Value};
+use regex::Regex;
 
 use super::cells;
 use super::checks::{
     ERRORS_MAX, Errors, dns_label, dns_subdomain, driver_name, each, required, same, some, text,
 };
+use super::device_rules::{ATTRIBUTE_LEN_MAX, ATTRIBUTES_MAX, pool_name, qualified_name, shown_key};
+use super::scheduling_rules::node_selector;
 use crate::behavior::{Behavior, Column, Selectable};
 
 const DEVICES_MAX: usize = 128;
-const POOL_NAME_LEN_MAX: usize = 253;
 
 pub(super) const RESOURCE_SLICE: Behavior = Behavior {
     group: "resource.k8s.io",
@@ -66,6 +69,8 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
         if !names.insert(name.to_owned()) {
             errors.push(FieldError::duplicate(path, name));
         }
+        validate_device(device, path, errors);
+        validate_device_place(device, spec, path, errors);
     });
     let Some(old) = old else { return };
     for keys in [["spec", "driver"].as_slice(), &["spec", "pool", "name"], &["spec", "nodeName"]] {
@@ -76,17 +81,97 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
 }
 
-fn validate_pool(pool: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
-    if required(pool, "name", path, errors) {
-        let name = text(pool, "name");
-        let name_path = path.member("name");
-        if name.len() > POOL_NAME_LEN_MAX {
-            errors.push(FieldError::too_long(name_path, POOL_NAME_LEN_MAX));
-        }
-        for part in name.split('/').take(ERRORS_MAX) {
-            dns_subdomain(part, &name_path, errors);
+fn validate_device(device: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
+    let entries = |key: &str| device.get(key).and_then(Value::as_object).into_iter().flat_map(Object::iter);
+    let count = entries("attributes").count() + entries("capacity").count();
+    if count > ATTRIBUTES_MAX {
+        let why = format!("the total number of attributes and capacities must not exceed {ATTRIBUTES_MAX}");
+        errors.push(FieldError::invalid(path, i64::try_from(count).unwrap_or(i64::MAX), why));
+    }
+    for key in ["attributes", "capacity"] {
+        let path = path.member(key);
+        for (name, value) in entries(key) {
+            if errors.len() >= ERRORS_MAX {
+                return;
+            }
+            let shown = shown_key(name);
+            let path = path.key(&shown);
+            qualified_name(name, &path, errors);
+            if key == "attributes" {
+                validate_attribute(value, &path, errors);
+            }
         }
     }
+}
+
+fn validate_attribute(attribute: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
+    const ONE_OF: &str = "exactly one value must be specified";
+    for key in ["string", "version"] {
+        let Some(value) = some(attribute, key).and_then(Value::as_str) else { continue };
+        let path = path.member(key);
+        if key == "version" && !SEMVER.is_match(value) {
+            let why = "must be a string compatible with semver.org spec 2.0.0";
+            errors.push(FieldError::invalid(path, value, why));
+        }
+        if value.len() > ATTRIBUTE_LEN_MAX {
+            errors.push(FieldError::too_long(path, ATTRIBUTE_LEN_MAX));
+        }
+    }
+    match ["bool", "int", "string", "version"].iter().filter(|key| some(attribute, key).is_some()).count() {
+        0 => errors.push(FieldError::invalid(path, "", ONE_OF)),
+        1 => {}
+        _ => errors.push(FieldError::invalid(path, attribute.clone(), ONE_OF)),
+    }
+}
+
+static SEMVER: LazyLock<Regex> = LazyLock::new(|| {
+    const SEGMENT: &str = r"(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)";
+    const NUMBER: &str = r"(0|[1-9][0-9]*)";
+    let pattern = format!(
+        r"^{NUMBER}\.{NUMBER}\.{NUMBER}(-{SEGMENT}(\.{SEGMENT})*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$"
+    );
+    Regex::new(&pattern).expect("a constant pattern")
+});
+
+/// Where a device is, if that is for each to say.
+fn validate_device_place(device: &Value, spec: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
+    const ONE_OF: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
+    const NONE_OF: &str = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
+    let keys = ["nodeName", "nodeSelector", "allNodes"];
+    if spec.get("perDeviceNodeSelection").and_then(Value::as_bool) != Some(true) {
+        if keys.iter().any(|key| some(device, key).is_some()) {
+            errors.push(FieldError::invalid(path, Value::Null, NONE_OF));
+        }
+        return;
+    }
+    let mut places = Vec::new();
+    for key in keys {
+        let Some(value) = some(device, key) else { continue };
+        let path = path.member(key);
+        match value {
+            Value::Bool(false) => {
+                errors.push(FieldError::invalid(path, false, "must be either unset or set to true"));
+                continue;
+            }
+            Value::String(name) if name.is_empty() => {
+                errors.push(FieldError::invalid(path, "", "must not be empty"));
+                continue;
+            }
+            Value::String(name) => dns_subdomain(name, &path, errors),
+            Value::Object(_) => node_selector(value, &path, errors),
+            _ => {}
+        }
+        places.push(format!("`{key}`"));
+    }
+    match places.len() {
+        0 => errors.push(FieldError::required(path, ONE_OF)),
+        1 => {}
+        _ => errors.push(FieldError::invalid(path, format!("{{{}}}", places.join(", ")), ONE_OF)),
+    }
+}
+
+fn validate_pool(pool: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
+    pool_name(text(pool, "name"), &path.member("name"), errors);
     let number = |key: &str| pool.i64_at(&[key]).unwrap_or(0);
     if number("resourceSliceCount") <= 0 {
         let why = "must be greater than zero";
@@ -143,7 +228,7 @@ fn validate_place(spec: &Value, path: &FieldPath<'_>, errors: &mut Errors) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::{check, check_cells, check_update};
+    use super::super::rows::{check, check_cells, check_update, refuses};
     use super::*;
 
     const GOOD: &str = r#"{"metadata":{"name":"s"},"spec":{"driver":"d.example","pool":{"name":"p","resourceSliceCount":1},"nodeName":"n","devices":[{"name":"a"}]}}"#;
@@ -166,6 +251,51 @@ mod tests {
                 ),
             ],
         );
+        let devices = |device: &str| {
+            format!(
+                r#"{{"spec":{{"driver":"d.example","pool":{{"name":"p","resourceSliceCount":1}},"allNodes":true,"devices":[{device}]}}}}"#
+            )
+        };
+        let wrong_name = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
+        let many: Vec<String> = (0..33).map(|index| format!(r#""a{index}":{{"int":1}}"#)).collect();
+        let many = format!(r#"{{"name":"a","attributes":{{{}}}}}"#, many.join(","));
+        let rows: [(&str, &[&str]); 5] = [
+            (
+                r#"{"name":"a","attributes":{"x.example/y_1":{"string":"s"},"_z":{"version":"1.0.0-rc.1+b"}},"capacity":{"m":{"value":"1Gi"}}}"#,
+                &[],
+            ),
+            (
+                r#"{"name":"a","attributes":{"1":{"int":1},"/a":{"bool":true}},"capacity":{"a/":{"value":"1"}}}"#,
+                &[
+                    &format!(r#"spec.devices[0].attributes[1]: Invalid value: "1": {wrong_name}"#),
+                    r#"spec.devices[0].attributes[/a]: Invalid value: "": the domain must not be empty"#,
+                    r#"spec.devices[0].capacity[a/]: Invalid value: "": the name must not be empty"#,
+                ],
+            ),
+            (
+                r#"{"name":"a","attributes":{"a":{},"b":{"int":1,"bool":true},"c":{"version":"1.0"}}}"#,
+                &[
+                    r#"spec.devices[0].attributes[a]: Invalid value: "": exactly one value must be specified"#,
+                    r#"spec.devices[0].attributes[b]: Invalid value: {"int":1,"bool":true}: exactly one value must be specified"#,
+                    r#"spec.devices[0].attributes[c].version: Invalid value: "1.0": must be a string compatible with semver.org spec 2.0.0"#,
+                ],
+            ),
+            (
+                &many,
+                &[
+                    "spec.devices[0]: Invalid value: 33: the total number of attributes and capacities must not exceed 32",
+                ],
+            ),
+            (
+                r#"{"name":"a","allNodes":true}"#,
+                &[
+                    "spec.devices[0]: Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec",
+                ],
+            ),
+        ];
+        for (device, expected) in rows {
+            refuses(&RESOURCE_SLICE, &devices(device), None, expected);
+        }
         check_update(
             &RESOURCE_SLICE,
             &[(

@@ -12,7 +12,7 @@ const SYSCTL_LEN_MAX: usize = 253;
 const GMSA_SPEC_LEN_MAX: usize = 64 << 10;
 const WINDOWS_USER_LEN_MAX: usize = 104;
 const WINDOWS_DOMAIN_LEN_MAX: usize = 256;
-const APP_ARMOR_LEN_MAX: usize = 4095;
+pub(super) const APP_ARMOR_LEN_MAX: usize = 4095;
 
 /// Checks a container's context. `host_users` says that the pod shares user names with its host.
 pub(super) fn validate_container(

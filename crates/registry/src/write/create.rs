@@ -56,6 +56,7 @@ impl Registry {
             custom::prepare(self, context, &target, &mut candidate, None).await?;
             planes::prepare(self, context, &target, &mut candidate);
             planes::check_source(self, context, &target, &candidate).await?;
+            planes::inherit(self, context, &target, &mut candidate).await?;
             self.measure_quota(context, &target, &mut candidate, None).await?;
             self.check_escalation(context, &target, (&candidate, None), &path_name).await?;
             self.validate(context, &target, &candidate, None)?;
@@ -124,7 +125,7 @@ impl Registry {
         writes.extend(self.namespace_contents(context, target));
         writes.extend(account.writes.iter().cloned());
         writes.extend(allotted.writes.iter().cloned());
-        let change = Change { writes, guards, plane, renewals };
+        let change = Change { writes, guards, plane, renewals, needs_lead: context.needs_lead };
         match self.store.commit(change).await {
             Ok(committed) => {
                 let revision = committed.revision;

@@ -138,7 +138,8 @@ impl Registry {
         for _ in 0..ATTEMPTS_MAX {
             let account = self.account(context, target, new, Some(old), false).await?;
             let all = writes.iter().chain(&account.writes).cloned().collect();
-            let change = Change { writes: all, plane: plane.clone(), ..Change::default() };
+            let (plane, needs_lead) = (plane.clone(), context.needs_lead);
+            let change = Change { writes: all, plane, needs_lead, ..Change::default() };
             match self.store.commit(change).await {
                 Err(CommitError::Conflict { key: other, .. })
                     if other != *key && writes.iter().all(|write| write.key != other) => {}

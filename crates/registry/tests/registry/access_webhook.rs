@@ -1,21 +1,23 @@
 //! Webhooks of the provider's that decide: what they are asked, what is remembered, and what it means that one is dead.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::world::shaky::ShakyEngine;
 use crate::world::{Plane, World};
 use polder_auth::authz::configuration::{AuthorizationConfiguration, AuthorizerKind};
-use polder_auth::{ReviewAnswer, ReviewClient};
+use polder_auth::{ReviewAnswer, ReviewClient, ReviewFailure};
 use polder_model::{SmolStr, Status, Value, json};
 use polder_registry::authorizers::{AccessWebhook, Decider};
 use polder_registry::context::Pace;
+use polder_store::memory::MemoryEngine;
 
 const MAPS: &str = "v1/configmaps/default";
 
 /// A webhook that says what a function does of the `spec` of its question; `None` never answers.
 struct Fake {
-    say: fn(&Value) -> Option<Result<Value, String>>,
+    say: fn(&Value) -> Option<Result<Value, ReviewFailure>>,
     asked: Mutex<Vec<Value>>,
     /// Questions under way, and the most there were, by plane.
     under_way: Mutex<HashMap<String, (usize, usize)>>,
@@ -27,7 +29,7 @@ fn plane_of(spec: &Value) -> String {
 }
 
 impl Fake {
-    fn new(say: fn(&Value) -> Option<Result<Value, String>>) -> Arc<Fake> {
+    fn new(say: fn(&Value) -> Option<Result<Value, ReviewFailure>>) -> Arc<Fake> {
         Arc::new(Fake { say, asked: Mutex::default(), under_way: Mutex::default() })
     }
 
@@ -188,7 +190,7 @@ async fn webhooks_decide_and_are_remembered() {
 }
 
 /// A webhook that fails is passed over or stands in the way, as configured; nothing of it is remembered.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_a_dead_webhook_means() {
     let world = World::new();
     let acme = world.plane("acme", json!({})).await;
@@ -196,16 +198,20 @@ async fn what_a_dead_webhook_means() {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}});
     acme.create("rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await.unwrap();
     let (ann, bob) = (acme.as_user("ann", &[]), acme.as_user("bob", &[]));
-    for say in [
-        (|_| Some(Err("connection refused".into()))) as fn(&Value) -> Option<Result<Value, String>>,
-        |_| Some(Ok(json!({"allowed": true, "denied": true}))),
-        |_| Some(Ok(json!("?"))),
-    ] {
+    type Say = fn(&Value) -> Option<Result<Value, ReviewFailure>>;
+    // How often each is asked one question.
+    let rows: [(Say, usize); 4] = [
+        (|_| Some(Err(ReviewFailure::Passing("connection refused".into()))), 5),
+        (|_| Some(Err(ReviewFailure::Lasting("the webhook answered 401".into()))), 1),
+        (|_| Some(Ok(json!({"allowed": true, "denied": true}))), 1),
+        (|_| Some(Ok(json!("?"))), 1),
+    ];
+    for (say, tries) in rows {
         let fake = Fake::new(say);
         let webhook = configure(&world, fake.clone(), &[]);
         let before = count(&webhook.counts().failed);
         assert_eq!([status(&ann).await, status(&bob).await, status(&acme).await], [200, 500, 200]);
-        assert_eq!(fake.asked(), 2);
+        assert_eq!(fake.asked(), 2 * tries);
         assert_eq!(count(&webhook.counts().failed), before + 2);
         configure(&world, fake.clone(), &[("failurePolicy", json!("Deny"))]);
         assert_eq!([status(&ann).await, status(&bob).await, status(&acme).await], [500, 500, 200]);
@@ -215,6 +221,32 @@ async fn what_a_dead_webhook_means() {
             "Internal error occurred: the authorizer \"iam\" of the server could not be asked: try again later"
         );
     }
+}
+
+/// One that cannot be asked because the server cannot read what to say is as one that does not answer.
+#[tokio::test]
+async fn what_an_unreadable_plane_means() {
+    let unreadable = Arc::new(AtomicBool::new(false));
+    let inner = MemoryEngine::default();
+    let (failing, asked) = (Arc::default(), Arc::default());
+    let engine = ShakyEngine { inner, failing, unreadable: unreadable.clone(), asked };
+    let world = World::idle(Box::new(engine));
+    let acme = world.plane("acme", json!({})).await;
+    let binding = json!({"metadata": {"name": "ann"}, "subjects": [{"kind": "User", "name": "ann", "apiGroup": "rbac.authorization.k8s.io"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}});
+    acme.create("rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await.unwrap();
+    let ann = acme.as_user("ann", &[]);
+    assert_eq!(status(&ann).await, 200);
+    for (policy, expected) in [("Deny", 500), ("NoOpinion", 200)] {
+        let fake = Fake::new(|_| Some(Ok(json!({"allowed": false}))));
+        configure(&world, fake.clone(), &[("failurePolicy", json!(policy))]);
+        unreadable.store(true, Ordering::Relaxed);
+        assert_eq!((status(&ann).await, fake.asked()), (expected, 0), "{policy}");
+    }
+    unreadable.store(false, Ordering::Relaxed);
+    let fake = Fake::new(|_| Some(Ok(json!({"allowed": false}))));
+    configure(&world, fake.clone(), &[("failurePolicy", json!("Deny"))]);
+    assert_eq!((status(&ann).await, fake.asked()), (200, 1), "nothing of it is remembered");
 }
 
 /// Questions that get no answer end; a plane has only so many under way, and others go on meanwhile.
@@ -239,8 +271,66 @@ async fn a_webhook_that_hangs_hurts_boundedly() {
     assert_eq!(neighbor, 200);
     assert!(codes.iter().all(|code| *code == 500), "{codes:?}");
     assert_eq!(fake.under_way.lock().unwrap()["acme"], (0, 32));
-    assert_eq!(count(&webhook.counts().timed_out), 100);
+    // Those that come when the first have waited in vain are not asked.
+    let (late, failed) = (count(&webhook.counts().timed_out), count(&webhook.counts().failed));
+    assert!(late >= 32 && late + failed == 100, "{late} {failed}");
     assert_eq!(count(&webhook.counts().answered), 1);
+}
+
+/// A failure that passes is asked over; one request does not feel it.
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_stumbles_is_asked_again() {
+    static LEFT: AtomicU64 = AtomicU64::new(0);
+    let world = World::new();
+    let acme = world.plane("acme", json!({})).await;
+    let fake = Fake::new(|_| match LEFT.load(Ordering::Relaxed) {
+        0 => Some(Ok(json!({"allowed": true}))),
+        left => {
+            LEFT.store(left - 1, Ordering::Relaxed);
+            Some(Err(ReviewFailure::Passing("the webhook answered 503".into())))
+        }
+    });
+    for (stumbles, expected, asked) in [(4, 200, 5), (5, 500, 5), (0, 200, 1)] {
+        LEFT.store(stumbles, Ordering::Relaxed);
+        let before = fake.asked();
+        configure(&world, fake.clone(), &[]);
+        assert_eq!(status(&acme.as_user("ann", &[])).await, expected, "{stumbles}");
+        assert_eq!(fake.asked() - before, asked, "{stumbles}");
+    }
+    // Not for longer than a question may take.
+    LEFT.store(5, Ordering::Relaxed);
+    let before = fake.asked();
+    configure(&world, fake.clone(), &[("timeout", json!("1s"))]);
+    assert_eq!(status(&acme.as_user("ann", &[])).await, 500);
+    assert_eq!(fake.asked() - before, 2);
+}
+
+/// A plane that got no answer several times in a row does not wait for each question any more; others find out for themselves, and
+/// the first answer is good news for all.
+#[tokio::test(start_paused = true)]
+async fn a_dead_webhook_is_not_waited_for_again_and_again() {
+    static IS_DEAD: AtomicU64 = AtomicU64::new(1);
+    let world = World::new();
+    let (acme, other) = (world.plane("acme", json!({})).await, world.plane("other", json!({})).await);
+    let fake = Fake::new(|_| match IS_DEAD.load(Ordering::Relaxed) {
+        0 => Some(Ok(json!({"allowed": true}))),
+        _ => None,
+    });
+    configure(&world, fake.clone(), &[]);
+    let ask = async |plane: &Plane<'_>, user: &str| (status(&plane.as_user(user, &[])).await, fake.asked());
+    for number in 1..=3 {
+        assert_eq!(ask(&acme, "ann").await, (500, number));
+    }
+    for _ in 0..10 {
+        assert_eq!(ask(&acme, "ann").await, (500, 3));
+    }
+    assert_eq!(ask(&other, "bob").await, (500, 4));
+    // That took longer than the first plane's rest.
+    assert_eq!(ask(&acme, "ann").await, (500, 5));
+    IS_DEAD.store(0, Ordering::Relaxed);
+    assert_eq!(ask(&acme, "ann").await, (500, 5));
+    assert_eq!(ask(&other, "bob").await, (200, 6));
+    assert_eq!(ask(&acme, "ann").await, (200, 7));
 }
 
 /// It is asked where its conditions hold. Where that cannot be told it is as if it were dead.

@@ -302,7 +302,12 @@ async fn deletions_go_on_after_reads_that_fail() {
     drop(world);
 
     let failing = Arc::new(AtomicUsize::new(0));
-    let world = World::idle(Box::new(ShakyEngine { inner, failing: failing.clone(), asked: Arc::default() }));
+    let world = World::idle(Box::new(ShakyEngine {
+        inner,
+        failing: failing.clone(),
+        unreadable: Arc::default(),
+        asked: Arc::default(),
+    }));
     failing.store(2, Ordering::Relaxed);
     world.registry.tasks.spawn(world.registry.clone().run_chores());
     Plane::new(&world, "acme").gone("v1/namespaces/t").await;

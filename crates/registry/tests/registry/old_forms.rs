@@ -1,5 +1,5 @@
-//! Custom objects that were stored before their CRD changed, read after it: defaults have come, members have gone. On a
-//! memory store, without HTTP.
+//! Custom objects that were stored before their CRD changed, read after it: defaults have come, members have gone. And what earlier
+//! versions have stored otherwise. On a memory store, without HTTP.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use polder_registry::list::ListOptions;
 use polder_registry::watch::{ClientWatch, ObjectChange, WatchItem, WatchOptions};
 use polder_registry::write::PatchKind;
 use polder_registry::{Answered, Target};
-use polder_store::StoredObject;
 use polder_store::memory::MemoryEngine;
+use polder_store::{Change, Expect, Key, ObjectName, Record, StoredObject};
 
 use crate::world::{Plane, World, pairs};
 
@@ -360,4 +360,46 @@ async fn what_has_changed_meanwhile_is_noticed() {
     let mut watch = registry.watch(context, &new, &options).await.unwrap();
     assert_eq!(told(&plane, &mut watch).await, r#"+new{"old":"x"}"#);
     assert_eq!(listed(&plane, WIDGETS, &[]).await.len(), 1);
+}
+
+/// Earlier versions stored zeros that are not written today. That they go when an object is written is no change of what may not change.
+#[tokio::test(flavor = "multi_thread")]
+async fn zeros_from_before_are_no_change() {
+    const PODS: &str = "v1/pods/default";
+    let world = World::new();
+    let plane = world.plane("acme", json!({})).await;
+    let pod = json!({
+        "metadata": {"name": "web"},
+        "spec": {"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}]}]},
+    });
+    plane.create(PODS, pod).await.unwrap();
+    let (store, own) = (&world.registry.store, world.registry.store.plane("acme").unwrap());
+    let resource = plane.target(PODS).await.definition.resource_id;
+    let name = ObjectName::new("default", "web");
+    let stored = store.get(&own, resource, &name).await.unwrap().unwrap();
+    let mut old = stored.record.to_value(0).unwrap();
+    old.remove_at(&["metadata", "resourceVersion"]);
+    let port = json!([{"containerPort": 80, "hostPort": 0, "protocol": "TCP"}]);
+    if let Some(Value::Array(containers)) = old.at_mut(&["spec", "containers"]) {
+        containers[0].set_at(&["ports"], port);
+    }
+    old.set_at(&["spec", "hostNetwork"], false);
+    let key = Key { plane: own.id, resource, name };
+    store.commit(Change::put(key, Record::encode(&old), Expect::Anything)).await.unwrap();
+    assert!(
+        store
+            .get(&own, resource, &ObjectName::new("default", "web"))
+            .await
+            .unwrap()
+            .unwrap()
+            .record
+            .body()
+            .windows(8)
+            .any(|part| part == b"hostPort")
+    );
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    plane.patch("v1/pods/default/web", PatchKind::Merge, label).await.unwrap();
+    let change = json!({"spec": {"hostNetwork": true}});
+    let refused = plane.patch("v1/pods/default/web", PatchKind::Merge, change).await.unwrap_err();
+    assert_eq!(refused.code, 422, "what is another value is a change");
 }

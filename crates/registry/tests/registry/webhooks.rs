@@ -23,6 +23,7 @@ struct Answers {
 impl WebhookClient for Answers {
     fn post<'a>(&'a self, call: WebhookCall<'a>) -> Posting<'a> {
         let review = Value::parse(&call.body).unwrap();
+        self.asked.lock().push((call.url.clone(), review.clone()));
         let patch = |operations: Value| {
             let patch = base64::engine::general_purpose::STANDARD.encode(operations.to_vec());
             json!({"allowed": true, "patch": patch, "patchType": "JSONPatch"})
@@ -43,7 +44,7 @@ impl WebhookClient for Answers {
             "https://elsewhere.test/?timeout=10s" => {
                 answer(patch(json!([{"op": "add", "path": "/metadata/namespace", "value": "kube-system"}])))
             }
-            "https://hangs.test/?timeout=1s" => {
+            url if url.starts_with("https://hangs.test/") => {
                 return Box::pin(async {
                     tokio::time::sleep(Duration::from_secs(3600)).await;
                     Err("woke up".into())
@@ -51,7 +52,6 @@ impl WebhookClient for Answers {
             }
             url => Err(format!("Post {url:?}: nobody is there")),
         };
-        self.asked.lock().push((call.url, review));
         Box::pin(std::future::ready(outcome))
     }
 }
@@ -131,6 +131,37 @@ async fn a_dead_webhook_costs_its_time() {
     let open = json!({"timeoutSeconds": 1, "failurePolicy": "Ignore"});
     plane.create(VALIDATING, configuration("v", "https://hangs.test/", open)).await.unwrap();
     plane.create(MAPS, map("n")).await.unwrap();
+}
+
+/// Planes whose webhooks hang do not keep others from getting their default roles back.
+#[tokio::test]
+async fn default_roles_come_back_though_others_wait() {
+    const ROLE: &str = "rbac.authorization.k8s.io/v1/clusterroles/system:basic-user";
+    let (world, answers) = world();
+    let names = ["a", "b", "c", "quick"];
+    for name in names {
+        let plane = world.plane(name, json!({})).await;
+        plane.delete(ROLE, json!({})).await.unwrap();
+        if name != "quick" {
+            let rules = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["clusterroles"]}]);
+            let slow = json!({"timeoutSeconds": 30, "rules": rules});
+            plane.create(VALIDATING, configuration("v", "https://hangs.test/", slow)).await.unwrap();
+        }
+    }
+    let restarted = World { registry: world.again() };
+    restarted.registry.set_webhook_client(answers.clone());
+    let ids = names.map(|name| restarted.registry.store.plane(name).unwrap().id);
+    let hanging = [0, 1, 2].map(|at| {
+        let (registry, id) = (restarted.registry.clone(), ids[at]);
+        restarted.registry.tasks.spawn(async move { registry.resume_chores(id).await })
+    });
+    restarted.until("all webhooks are asked", || answers.asked.lock().len() == hanging.len()).await;
+    restarted.registry.resume_chores(ids[3]).await;
+    crate::world::Plane::new(&restarted, "quick").get(ROLE).await.unwrap();
+    for task in hanging {
+        assert!(!task.is_finished());
+        task.abort();
+    }
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use polder_model::Status;
 use polder_registry::extensions::Extension;
+use polder_store::Watch;
 
 use super::{Aggregator, ExtensionBody, Under, headers};
 use crate::answer::{self, Answer};
@@ -65,6 +66,9 @@ impl Call {
         }
         let plane = self.context.plane.clone();
         let streams = is_long_running(&self.route, &self.query);
+        let Ok(lifeline) = streams.then(|| self.state.registry.store.lifeline(plane.id)).transpose() else {
+            return Ok(unavailable());
+        };
         if streams && let Some(pass) = &self.pass {
             pass.become_watch(&plane, &self.state.registry.options.default_limits)?;
         }
@@ -94,7 +98,7 @@ impl Call {
                 Ok(answer::text(StatusCode::BAD_GATEWAY, text.to_owned()))
             }
             Ok(response) if response.status() != StatusCode::SWITCHING_PROTOCOLS => {
-                Ok(self.answered(response, (under, aggregator), streams))
+                Ok(self.answered(response, (under, aggregator), lifeline))
             }
             Ok(_) => Ok(unreachable("it switches protocols")),
             Err(why) => Ok(unreachable(&why)),
@@ -136,7 +140,7 @@ impl Call {
         self,
         response: Response<ExtensionBody>,
         held: (Under, Arc<Aggregator>),
-        streams: bool,
+        mut lifeline: Option<Watch>,
     ) -> Answer {
         let (parts, mut body) = response.into_parts();
         let stopping = self.state.stopping.clone();
@@ -151,7 +155,8 @@ impl Call {
                     let frame = tokio::select! {
                         frame = body.frame() => frame,
                         // What has an end is waited for.
-                        () = stopping.cancelled(), if streams => return Ok(()),
+                        () = stopping.cancelled(), if lifeline.is_some() => return Ok(()),
+                        () = ended(lifeline.as_mut()) => return Ok(()),
                     };
                     match frame {
                         None => return Ok(()),
@@ -173,11 +178,19 @@ impl Call {
     }
 }
 
-/// The server is not there, or does not answer as servers do.
+/// Until streams of clients end: with their plane, or because a key is dropped.
+async fn ended(lifeline: Option<&mut Watch>) {
+    match lifeline {
+        Some(lifeline) => while lifeline.next().await.is_ok() {},
+        None => std::future::pending().await,
+    }
+}
+
 fn is_redirection<B>(response: &http::Response<B>) -> bool {
     response.status().is_redirection() && response.headers().contains_key(header::LOCATION)
 }
 
+/// The server is not there, or does not answer as servers do.
 fn unreachable(why: &str) -> Answer {
     let text = format!("error trying to reach service: {why}\n");
     answer::text(StatusCode::SERVICE_UNAVAILABLE, text)

@@ -33,11 +33,11 @@ use http::header::HeaderValue;
 use http::{HeaderMap, Method, Uri};
 use parking_lot::Mutex;
 use polder_auth::UserInfo;
-use polder_model::{FieldPath, GroupResource, PlaneId, Status};
+use polder_model::{PlaneId, Status};
 use polder_registry::audit::policy::{Asked, Level, Policy, Verdict};
 use polder_registry::ledger::Ledger;
 use polder_registry::{Query, Registry};
-use polder_store::{ObjectName, Plane};
+use polder_store::Plane;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::sink::Counts;
@@ -57,10 +57,6 @@ use crate::route::{Request, Route};
 const QUEUE_BYTES_MAX: usize = 16 << 20;
 /// How often the policy file is looked at, and what is too old forgotten.
 const TEND_EVERY: Duration = Duration::from_secs(5);
-/// For so long a plane's own policy is taken to be what it was.
-const POLICY_AGE_MAX: Duration = Duration::from_secs(10);
-/// With more planes in use than this, those that are not are looked for.
-const POLICIES_LEN: usize = 16 * 1024;
 /// No more often than this it is said that events are lost.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
@@ -118,9 +114,6 @@ pub struct Audit {
     when_full: WhenFull,
     /// The provider's.
     policy: ArcSwap<Policy>,
-    /// Of planes that have none of their own.
-    of_planes: Arc<Policy>,
-    policies: Mutex<HashMap<PlaneId, (Instant, Arc<Policy>)>>,
     trail: Option<Arc<Trail>>,
     waiting: Option<(Arc<webhook::Waiting>, Arc<dyn AuditPoster>)>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -169,8 +162,6 @@ impl Audit {
             sink: Sink::new(QUEUE_BYTES_MAX),
             when_full,
             policy: ArcSwap::from_pointee(provider),
-            of_planes: Arc::new(Policy::of_planes()),
-            policies: Mutex::default(),
             trail: trail.transpose()?.map(Arc::new),
             waiting: webhook.map(|(options, poster)| (Arc::new(webhook::Waiting::new(options)), poster)),
             writer: Mutex::default(),
@@ -228,7 +219,7 @@ impl Audit {
         let asked = Asked { user, verb: &verb, resource: resource.as_ref().map(trace::asked), path: &path };
         let provider = self.policy.load().judge(&asked);
         let own = match (&self.trail, plane) {
-            (Some(_), Some(plane)) => self.policy_of(registry, plane).await.judge(&asked),
+            (Some(_), Some(plane)) => registry.audit_policy(plane).await.judge(&asked),
             _ => Verdict::default(),
         };
         if provider.level == Level::None && own.level == Level::None {
@@ -257,39 +248,6 @@ impl Audit {
             return Err(Status::unavailable(why).with_retry_after(1));
         }
         Ok(())
-    }
-
-    /// What a plane wants noted. What was read is good for a while.
-    async fn policy_of(&self, registry: &Registry, plane: &Arc<Plane>) -> Arc<Policy> {
-        let now = Instant::now();
-        if let Some((read, policy)) = self.policies.lock().get(&plane.id)
-            && now.duration_since(*read) < POLICY_AGE_MAX
-        {
-            return policy.clone();
-        }
-        let policy = self.read_policy_of(registry, plane).await.unwrap_or_else(|| self.of_planes.clone());
-        let mut policies = self.policies.lock();
-        if policies.len() >= POLICIES_LEN && policies.len().is_power_of_two() {
-            policies.retain(|_, (read, _)| now.duration_since(*read) < POLICY_AGE_MAX);
-        }
-        policies.insert(plane.id, (now, policy.clone()));
-        policy
-    }
-
-    async fn read_policy_of(&self, registry: &Registry, plane: &Plane) -> Option<Arc<Policy>> {
-        let core = registry.store.plane_by_id(PlaneId::CORE)?;
-        let planes = registry.store.known_resource(&GroupResource::new("polder.dev", "planes"))?;
-        let name = ObjectName::cluster(plane.name.as_str());
-        let object = registry.store.get(&core, planes, &name).await.ok().flatten()?;
-        let object = object.record.to_unmanaged_value(0).ok()?;
-        let policy = object.at(&["spec", "auditPolicy"])?;
-        match Policy::read(policy, &FieldPath::root("auditPolicy")) {
-            Ok(policy) => Some(Arc::new(policy)),
-            Err(_) => {
-                tracing::error!(plane = %plane.name, "the plane's audit policy cannot be read: the default holds");
-                None
-            }
-        }
     }
 
     /// Gives out an empty buffer to write into.

@@ -276,6 +276,11 @@ impl Active {
         range.take(entries).map(|(_, place)| *place).collect()
     }
 
+    /// The newest number of a plane.
+    pub(super) fn last_of(&self, plane: u64) -> Option<u64> {
+        self.places.range((plane, 0)..=(plane, u64::MAX)).next_back().map(|(_, place)| place.number)
+    }
+
     pub(super) fn all_places(&self) -> impl Iterator<Item = &Place> {
         self.places.values()
     }
@@ -327,6 +332,21 @@ impl Sealed {
 
     /// Where entries of a plane after a number are.
     pub(super) fn places(&self, plane: u64, after: u64, entries: usize) -> io::Result<Vec<Place>> {
+        let first = self.first_after(plane, after)?;
+        let mut found = self.places_at(first, entries.min(ENTRIES_AT_ONCE))?;
+        found.retain(|place| place.plane == plane);
+        Ok(found)
+    }
+
+    /// The newest number of a plane.
+    pub(super) fn last_of(&self, plane: u64) -> io::Result<Option<u64>> {
+        let Some(last) = self.first_after(plane, u64::MAX)?.checked_sub(1) else { return Ok(None) };
+        let found = self.places_at(last, 1)?;
+        Ok(found.first().filter(|place| place.plane == plane).map(|place| place.number))
+    }
+
+    /// The place in the index behind everything up to a number of a plane.
+    fn first_after(&self, plane: u64, after: u64) -> io::Result<u64> {
         let (mut low, mut high) = (0, self.count);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -335,9 +355,7 @@ impl Sealed {
                 _ => high = middle,
             }
         }
-        let mut found = self.places_at(low, entries.min(ENTRIES_AT_ONCE))?;
-        found.retain(|place| place.plane == plane);
-        Ok(found)
+        Ok(low)
     }
 
     /// Everything, plane by plane.

@@ -3,7 +3,8 @@
 //! One thread writes; anybody reads. When the files hold more than they may, or what is in them is too old, `retain` makes room.
 //! What is lost, there or because it came too fast, stands in the trail of its plane as an entry that says how much.
 //!
-//! Invariant: an idle plane has nothing here but its entries. Numbers only grow, also over restarts.
+//! Invariant: an idle plane has nothing here but its entries. Numbers only grow, also over restarts; they are times, so that nobody
+//! learns from the numbers of its own entries how many others have.
 
 use std::collections::HashMap;
 use std::io;
@@ -46,6 +47,8 @@ pub(crate) struct Trail {
     pub(super) options: TrailOptions,
     pub(super) files: RwLock<Files>,
     newest: AtomicU64,
+    /// Microseconds since 1970.
+    clock: fn() -> u64,
     /// Whoever waits for entries of a plane.
     followers: Mutex<HashMap<PlaneId, watch::Sender<u64>>>,
     /// Room is being made.
@@ -64,6 +67,8 @@ pub(super) struct Files {
 pub(super) struct Batch {
     frames: Vec<u8>,
     planes: Vec<PlaneId>,
+    /// The number of the last one.
+    last: u64,
     seconds: i64,
     payload: Vec<u8>,
 }
@@ -132,6 +137,7 @@ impl Trail {
             options,
             files: RwLock::new(Files { sealed, active }),
             newest: AtomicU64::new(newest),
+            clock: || u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default(),
             followers: Mutex::default(),
             retaining: Arc::default(),
         })
@@ -139,7 +145,8 @@ impl Trail {
 
     /// Puts an entry into a batch. `tail` is an event without its head.
     pub(super) fn add(&self, batch: &mut Batch, plane: PlaneId, seconds: i64, tail: &[u8], gap: bool) {
-        let number = self.newest.load(Ordering::Relaxed) + batch.planes.len() as u64 + 1;
+        let before = self.newest.load(Ordering::Relaxed).max(batch.last);
+        let number = (self.clock)().max(before + 1);
         batch.payload.clear();
         entry(number, seconds, tail, &mut batch.payload);
         if batch.payload.len() > segment::PAYLOAD_LEN_MAX {
@@ -147,6 +154,7 @@ impl Trail {
         }
         segment::write_frame(plane.0, number, gap, &batch.payload, &mut batch.frames);
         batch.planes.push(plane);
+        batch.last = number;
         batch.seconds = batch.seconds.max(seconds);
     }
 
@@ -310,8 +318,21 @@ impl Ledger for Trail {
         Ok(found)
     }
 
-    fn newest(&self) -> Revision {
-        Revision(self.newest.load(Ordering::Acquire))
+    fn newest(&self, plane: PlaneId) -> Revision {
+        let (sealed, active) = {
+            let files = self.files.read();
+            (files.sealed.clone(), files.active.last_of(plane.0))
+        };
+        let floor = self.floor();
+        let mut older = sealed.iter().rev().map(|one| one.last_of(plane.0)).filter_map(Result::transpose);
+        let own = match active {
+            Some(number) => number,
+            // What cannot be read is no reason to go back.
+            None => {
+                older.next().map_or(0, |found| found.unwrap_or_else(|_| self.newest.load(Ordering::Acquire)))
+            }
+        };
+        Revision(own).max(floor)
     }
 
     fn floor(&self) -> Revision {

@@ -12,7 +12,8 @@ fn options(bytes_max: u64) -> TrailOptions {
 }
 
 fn open(directory: &Path, bytes_max: u64) -> Arc<Trail> {
-    Arc::new(Trail::open(directory, options(bytes_max)).unwrap())
+    // Where time stands still, numbers are counted.
+    Arc::new(Trail { clock: || 0, ..Trail::open(directory, options(bytes_max)).unwrap() })
 }
 
 fn note(trail: &Arc<Trail>, plane: PlaneId, text: &str) {
@@ -47,10 +48,36 @@ fn planes_see_their_own() {
     assert_eq!(verbs(&trail, GLOBEX, 0), ["g1", "g2"]);
     assert_eq!(verbs(&trail, GLOBEX, 2), ["g2"]);
     assert_eq!(verbs(&trail, PlaneId(4), 0), [""; 0]);
-    assert_eq!(trail.newest(), Revision(4));
+    let newest = [ACME, GLOBEX, PlaneId(4)].map(|plane| trail.newest(plane));
+    assert_eq!(newest, [3, 4, 0].map(Revision), "each plane's own");
     let (number, value) = &values(&trail, ACME, 0, ALL)[0];
     assert_eq!((*number, value.str_at(&["metadata", "name"])), (1, Some("0000000000000001")));
     assert_eq!(value.str_at(&["metadata", "creationTimestamp"]), Some("1970-01-01T00:16:40Z"));
+}
+
+/// What others do is not in the numbers a plane sees: they are times. The newest is found in files that are sealed, too.
+#[test]
+fn numbers_tell_nothing_of_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |clock: fn() -> u64| {
+        Arc::new(Trail { clock, ..Trail::open(directory.path(), options(1 << 20)).unwrap() })
+    };
+    let trail = at(|| 5_000);
+    note(&trail, ACME, "a1");
+    let before = trail.newest(ACME);
+    (0..10).for_each(|_| note(&trail, GLOBEX, "g"));
+    assert_eq!((before, trail.newest(ACME)), (Revision(5_000), Revision(5_000)));
+    drop(trail);
+    let trail = at(|| 9_000);
+    assert_eq!(trail.newest(ACME), Revision(5_000));
+    note(&trail, ACME, "a2");
+    assert_eq!(trail.newest(ACME), Revision(9_000));
+    drop(trail);
+    // A clock that goes back does not take numbers with it.
+    let trail = at(|| 7_000);
+    note(&trail, ACME, "a3");
+    assert_eq!(trail.newest(ACME), Revision(9_001));
+    assert_eq!(verbs(&trail, ACME, 5_000), ["a2", "a3"]);
 }
 
 /// A file that was not whole when the server died is good up to there, and numbers go on.
@@ -66,7 +93,7 @@ fn a_torn_end_is_cut() {
         std::fs::write(&path, &whole[..whole.len() - cut]).unwrap();
         let trail = open(directory.path(), 1 << 20);
         assert_eq!(verbs(&trail, ACME, 0), ["a1", "a2"], "without {cut} bytes");
-        assert_eq!(trail.newest(), Revision(2));
+        assert_eq!(trail.newest(ACME), Revision(2));
         note(&trail, ACME, "again");
         assert_eq!(verbs(&trail, ACME, 2), ["again"]);
         drop(trail);
@@ -191,7 +218,7 @@ fn what_is_too_old_is_forgotten() {
         std::thread::yield_now();
     }
     assert_eq!(verbs(&trail, ACME, 0), [""; 0]);
-    assert_eq!((trail.floor(), trail.newest()), (Revision(1), Revision(1)), "numbers go on");
+    assert_eq!((trail.floor(), trail.newest(ACME)), (Revision(1), Revision(1)), "numbers go on");
 }
 
 #[tokio::test]

@@ -95,9 +95,8 @@ pub struct Generation {
     pub(crate) secret: Vec<u8>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-fn is_zero(number: &i64) -> bool {
-    *number == 0
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 impl Generation {
@@ -143,6 +142,9 @@ pub struct Keys {
     /// The digest of what every plane has been told; empty before anything has changed.
     #[serde(default)]
     pub told: String,
+    /// How often keys for tokens were dropped: whoever keeps such tokens has to be told.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) account_drops: u32,
     /// The newest number each family has had: what was dropped is remembered by its number, so that is not given again.
     #[serde(default)]
     last: BTreeMap<String, u32>,
@@ -293,6 +295,9 @@ impl Keys {
             std::cmp::Ordering::Less if vouch => 0..=at,
             _ => at..=at,
         };
+        if family == Family::ServiceAccounts {
+            self.account_drops = self.account_drops.saturating_add(1);
+        }
         Ok(self.of_mut(family).drain(gone).map(|own| own.number).collect())
     }
 

@@ -221,6 +221,105 @@ fn planes_are_told_once() {
     assert!(world.open(START + 3 * DAY).is_untold());
 }
 
+/// Who keeps tokens hears of a key that was dropped, and not of one that is new.
+#[test]
+fn planes_are_told_of_dropped_keys_of_tokens() {
+    let world = World::new();
+    let pki = world.open(START);
+    world.rotate(Family::ServiceAccounts, When::Now, START);
+    pki.keep_up(START).unwrap();
+    assert!(!pki.is_untold());
+    let file = KeyFile::existing(world.directory.path()).unwrap();
+    file.change(|keys| keys.drop_generation(Family::ServiceAccounts, 1, START).map(drop)).unwrap();
+    pki.keep_up(START).unwrap();
+    assert!(pki.is_untold() && world.open(START).is_untold());
+    pki.note_told(pki.digest()).unwrap();
+    pki.keep_up(START + 1).unwrap();
+    assert!(!pki.is_untold());
+}
+
+/// A certificate of the provider's, in the form of files.
+fn provided(names: &[&str]) -> ServingFiles {
+    let authority_key = KeyPair::generate().unwrap();
+    let mut params = named(&[(DnType::CommonName, "provider")], START, 3_650 * DAY);
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = params.self_signed(&authority_key).unwrap().pem();
+    let issuer = Issuer::from_ca_cert_pem(&authority, authority_key).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut params = named(&[(DnType::CommonName, "api")], START, 90 * DAY);
+    for name in names {
+        params.subject_alt_names.push(match name.parse() {
+            Ok(address) => SanType::IpAddress(address),
+            Err(_) => SanType::DnsName((*name).try_into().unwrap()),
+        });
+    }
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    ServingFiles {
+        name: "tls.crt".into(),
+        certificates: params.signed_by(&key, &issuer).unwrap().pem(),
+        key: key.serialize_pem(),
+        authority: Some(authority),
+        names: Vec::new(),
+    }
+}
+
+#[test]
+fn certificates_of_the_provider_are_shown_for_their_names() {
+    let world = World::new();
+    let pki = world.open(START);
+    let first = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+    let shown = |name: Option<&str>| {
+        let current = pki.current();
+        let shown = Shown { own: current.serving.clone(), provided: current.provided.clone() };
+        shown.chain(name)[0].clone()
+    };
+    let own = shown(None);
+    assert!(!pki.is_untold());
+    let (api, planes) = (provided(&["api.example.org"]), provided(&["*.planes.example.org", "192.0.2.1"]));
+    pki.set_serving(vec![api.clone(), planes.clone()], START).unwrap();
+    for (name, expected) in [
+        (Some("api.example.org"), &first(&api.certificates)),
+        (Some("API.Example.org"), &first(&api.certificates)),
+        (Some("acme.planes.example.org"), &first(&planes.certificates)),
+        (Some("a.b.planes.example.org"), &own),
+        (Some("localhost"), &own),
+        (None, &first(&planes.certificates)),
+    ] {
+        assert_eq!(shown(name), *expected, "{name:?}");
+    }
+    let held = held(&pki.admin_kubeconfig("https://x", START).unwrap());
+    let authorities = [&api, &planes].map(|own| first(own.authority.as_ref().unwrap()));
+    assert!(authorities.iter().all(|ca| held.ca.contains(ca)), "kubeconfigs tell of them");
+    assert_eq!((held.ca.len(), both_believe(&pki, &held, START)), (3, [true, true]));
+    assert!(pki.is_untold(), "and planes");
+    assert!(pki.ends(START).contains(&("tls-1".into(), START + 90 * DAY)));
+
+    // Another one takes its place; one that cannot be used does not.
+    let newer = provided(&["api.example.org"]);
+    pki.set_serving(vec![newer.clone()], START).unwrap();
+    assert_eq!(shown(Some("api.example.org")), first(&newer.certificates));
+    assert_eq!(shown(None), own);
+    for (what, wrong) in [
+        ("do not go together", ServingFiles { key: api.key.clone(), ..newer.clone() }),
+        ("no certificate in it", ServingFiles { certificates: String::new(), ..newer.clone() }),
+        ("its key is none", ServingFiles { key: newer.certificates.clone(), ..newer.clone() }),
+        ("no certificate of its authority", ServingFiles { authority: Some("x".into()), ..newer.clone() }),
+        ("for no name", provided(&[])),
+    ] {
+        let said = pki.set_serving(vec![wrong], START).unwrap_err().to_string();
+        assert!(said.starts_with("tls.crt cannot be used: ") && said.contains(what), "{said}");
+    }
+    assert_eq!(shown(Some("api.example.org")), first(&newer.certificates));
+    pki.keep_up(START + 244 * DAY).unwrap();
+    assert_eq!(shown(Some("api.example.org")), first(&newer.certificates), "whatever becomes of its own");
+    // Without an authority, the last certificate is what to trust; and names may be chosen.
+    let alone = ServingFiles { authority: None, names: vec!["other.example.org".into()], ..newer };
+    pki.set_serving(vec![alone.clone()], START).unwrap();
+    assert!(pki.ca().contains(alone.certificates.trim()));
+    assert_eq!(shown(Some("other.example.org")), first(&alone.certificates));
+    assert_eq!(shown(Some("api.example.org")), shown(None));
+}
+
 /// The files of a server that had each key in a file of its own; from then on it has them in one.
 #[test]
 fn keys_from_before_are_taken_over() {

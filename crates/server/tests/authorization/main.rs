@@ -10,6 +10,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod dead_webhook;
 mod people;
 mod routes;
 

@@ -114,6 +114,10 @@ pub(crate) struct Committer {
 }
 
 impl Committer {
+    pub(crate) fn leads(&self) -> bool {
+        self.engine.leads()
+    }
+
     pub(crate) fn set_bell(&mut self, bell: Bell) {
         self.engine.set_bell(bell);
     }
@@ -149,6 +153,7 @@ impl Committer {
     /// Commits the first job and what waits behind it.
     fn run_group(&mut self, first: Job, queue: &mut mpsc::Receiver<Job>) {
         self.catch_up_or_log();
+        self.shared.set_leading(self.engine.leads());
         let mut group = self.new_group();
         let mut next = Some(first);
         let mut taken = 0;
@@ -181,6 +186,7 @@ impl Committer {
 
     fn stop(&mut self) {
         tracing::error!("no change is taken any more: the server must be restarted");
+        self.shared.set_leading(false);
         self.stopped = true;
         self.shared.set_stopped();
     }

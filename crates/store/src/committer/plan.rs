@@ -19,6 +19,9 @@ use crate::read::find;
 impl Committer {
     /// Checks a change and, if it may happen, adds it to the group. Leaves the group untouched otherwise.
     pub(super) fn plan(&self, group: &mut Group, change: &Change) -> Result<Committed, CommitError> {
+        if change.needs_lead && !self.engine.leads() {
+            return Err(CommitError::NotLeading);
+        }
         let unstorable = change.writes.iter().map(|write| &write.key.name).find(|name| !name.is_storable());
         if let Some(name) = unstorable {
             return Err(CommitError::NoName(name.clone()));

@@ -38,21 +38,27 @@ pub trait Replicas: Send + Sync {
 
 pub type MakeReplicas<'a> = &'a dyn Fn() -> Box<dyn Replicas>;
 
-/// One `#[test]` per case. `$make` makes [`Replicas`](crate::conformance::Replicas) of an empty history in a box.
+/// One `#[test]` per case. `$make` makes [`Replicas`](crate::conformance::Replicas) of an empty history in a box, `$is_ready`
+/// says whether it can.
 #[macro_export]
 macro_rules! replica_tests {
     ($make:expr) => {
-        $crate::replica_tests! { $make;
+        $crate::replica_tests! { $make, || true }
+    };
+    ($make:expr, $is_ready:expr) => {
+        $crate::replica_tests! { $make, $is_ready;
             counters_lose_no_update, limits_hold_together, all_see_the_same_events, names_are_given_once,
             random_work_ends_the_same_everywhere, who_is_cut_off_catches_up, newcomers_and_returners,
-            layers_merge_once
+            layers_merge_once, who_asks_reads_the_newest, one_leads_and_acts
         }
     };
-    ($make:expr; $($case:ident),*) => {
+    ($make:expr, $is_ready:expr; $($case:ident),*) => {
         $(
             #[test]
             fn $case() {
-                $crate::conformance::replicas::run(stringify!($case), &|| $make());
+                if ($is_ready)() {
+                    $crate::conformance::replicas::run(stringify!($case), &|| $make());
+                }
             }
         )*
     };
@@ -73,6 +79,8 @@ const CASES: &[(&str, Case)] = &[
     ("who_is_cut_off_catches_up", |fleet| Box::pin(who_is_cut_off_catches_up(fleet))),
     ("newcomers_and_returners", |fleet| Box::pin(newcomers_and_returners(fleet))),
     ("layers_merge_once", |fleet| Box::pin(layers_merge_once(fleet))),
+    ("who_asks_reads_the_newest", |fleet| Box::pin(who_asks_reads_the_newest(fleet))),
+    ("one_leads_and_acts", |fleet| Box::pin(one_leads_and_acts(fleet))),
 ];
 
 /// Runs one case under every profile.
@@ -446,4 +454,48 @@ async fn layers_merge_once(fleet: &mut Fleet) {
         let depth = store.plane_by_id(plane.id).unwrap().stack.len();
         assert!(depth < 30, "{depth} layers");
     }
+}
+
+/// What one replica has acknowledged, another shows to whoever asks for the newest; if it cannot know, it says so.
+async fn who_asks_reads_the_newest(fleet: &mut Fleet) {
+    let plane = fleet.plane(0, "shared").await.id;
+    for round in 0..50 {
+        let (writer, reader) = (round % REPLICAS_LEN, (round + 1) % REPLICAS_LEN);
+        let (writer, reader) = (&fleet.stores[writer], &fleet.stores[reader]);
+        let value = i64::try_from(round).unwrap();
+        put(writer, plane, "n/a", value).await.unwrap();
+        reader.fresh().await.unwrap();
+        let plane = reader.plane_by_id(plane).expect("it is there for all who ask");
+        let found = reader.get(&plane, resource(reader, "pods"), &object_name("n/a")).await.unwrap();
+        assert_eq!(value_of(&found.unwrap()), value);
+    }
+    fleet.replicas.cut_off(1, true);
+    put(&fleet.stores[0], plane, "n/a", -1).await.unwrap();
+    fleet.stores[1].fresh().await.unwrap_err();
+    fleet.replicas.cut_off(1, false);
+    fleet.stores[1].fresh().await.unwrap();
+}
+
+/// What needs the lead is done by one replica, and by another when that one leads; the rest by all.
+async fn one_leads_and_acts(fleet: &mut Fleet) {
+    let plane = fleet.plane(0, "shared").await.id;
+    fleet.check_agreement().await;
+    for leader in [1, 0, 2] {
+        fleet.replicas.set_leader(leader);
+        for (number, store) in fleet.stores.iter().enumerate() {
+            let mut leading = store.leading();
+            let known = leading.wait_for(|leads| *leads == (number == leader));
+            tokio::time::timeout(PATIENCE, known).await.expect("it is known in time").unwrap();
+        }
+        for (number, store) in fleet.stores.iter().enumerate() {
+            let change = Change::put(pod(store, plane, "n/a"), record("n/a", 1), Expect::Anything);
+            let acted = store.commit(Change { needs_lead: true, ..change }).await;
+            match number == leader {
+                true => drop(acted.unwrap()),
+                false => assert!(matches!(acted, Err(CommitError::NotLeading))),
+            }
+            put(store, plane, "n/b", 1).await.unwrap();
+        }
+    }
+    fleet.check_agreement().await;
 }

@@ -257,6 +257,7 @@ fn kind(error: &CommitError) -> &'static str {
         CommitError::LimitReached { .. } => "LimitReached",
         CommitError::TooManyLayers => "TooManyLayers",
         CommitError::CorePlane => "CorePlane",
+        CommitError::NotLeading => "NotLeading",
         CommitError::Closed => "Closed",
         CommitError::Engine(error) if matches!(**error, EngineError::Full(_)) => "Full",
         CommitError::Engine(_) => "Engine",

@@ -12,8 +12,8 @@ use super::reader::SealedReader;
 use super::record::{self, Place};
 use super::wrapped::KeyError;
 use crate::engine::{
-    Batch, Bell, Engine, EngineError, FilledVersion, Names, Note, ObjectWrite, Reader, Recovered, SpaceState,
-    Version,
+    Batch, Bell, Engine, EngineError, FilledVersion, Horizon, Names, Note, ObjectWrite, Reader, Recovered,
+    SpaceState, Version,
 };
 use crate::key::{Revision, SpaceId};
 use crate::object::Record;
@@ -208,6 +208,10 @@ impl<E: Engine> Engine for SealedEngine<E> {
 
     fn set_bell(&mut self, bell: Bell) {
         self.inner.set_bell(bell);
+    }
+
+    fn horizon(&self) -> Option<Arc<dyn Horizon>> {
+        self.inner.horizon()
     }
 
     fn leads(&self) -> bool {

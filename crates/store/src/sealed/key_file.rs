@@ -87,7 +87,10 @@ impl KeyEncryption for KeyFile {
         let keys = self.read()?;
         let known = || keys.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
         let (_, own) = keys.iter().find(|(own, _)| own == name).ok_or_else(|| {
-            self.unusable(&format!("the store needs key {name:?}, and the file has {} only", known()))
+            self.unusable(&format!(
+                "the store needs key {name:?}, and the file has {} only: put its line back, and a new key before it",
+                known()
+            ))
         })?;
         Cipher::new(own).open_secret(&store_key_under(name), &wrapped.bytes).ok_or_else(|| {
             self.unusable(&format!("the store needs key {name:?}, and the one of that name here is another"))

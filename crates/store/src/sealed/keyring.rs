@@ -118,6 +118,8 @@ impl Keyring {
         if self.encryption.current()? == newest.wrapped.key || self.pending.lock().is_some() {
             return Ok(false);
         }
+        // A key that went from its place while this server had what it needs of it in memory: the next start would find nothing.
+        self.encryption.unwrap(&newest.wrapped)?;
         let made = self.make(newest.number.saturating_add(1))?;
         *self.pending.lock() = Some(made);
         Ok(true)

@@ -259,6 +259,29 @@ async fn keys_are_wrapped_anew_while_the_store_is_used() {
     store.close();
 }
 
+/// Whoever takes the newest key away while the store is used does not bring the one before it back: the next start would need it.
+#[tokio::test(flavor = "multi_thread")]
+async fn taking_the_newest_key_away_brings_no_other_back() {
+    let world = World::new();
+    let (store, keyring) = world.open(&["secrets"]);
+    let plane = create(&store, "one").await;
+    put(&store, plane, "a", PLAIN).await;
+    let before = std::fs::read_to_string(world.key_file()).unwrap();
+    let second = add_key(&world.key_file()).unwrap();
+    let both = std::fs::read_to_string(world.key_file()).unwrap();
+    assert!(keyring.refresh().unwrap());
+    let is_second = || matches!(&keyring.status().store_keys[..], [only] if only.key == second);
+    until(is_second).await;
+    std::fs::write(world.key_file(), before).unwrap();
+    let said = keyring.refresh().unwrap_err().to_string();
+    assert!(said.contains(&second) && said.contains("put its line back"), "{said}");
+    put(&store, plane, "b", "later").await;
+    assert!(is_second() && world.refused().contains(&second));
+    std::fs::write(world.key_file(), both).unwrap();
+    assert!(!keyring.refresh().unwrap());
+    store.close();
+}
+
 fn keep_only(path: &Path, key: &str) {
     let text = std::fs::read_to_string(path).unwrap();
     let line = text.lines().find(|line| line.starts_with(key)).unwrap();

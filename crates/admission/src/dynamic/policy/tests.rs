@@ -340,3 +340,17 @@ fn variables_cannot_make_a_value_that_takes_all_of_the_stack() {
         "{refused}"
     );
 }
+
+/// A thousand bad patterns cost no more than some: the others are not tried.
+#[test]
+fn the_patterns_of_a_policy_are_compiled_out_of_one_effort() {
+    let one = |index: usize| {
+        format!(r#"{{"expression":"object.kind.matches('((a{{100}}){{100}}){{100}}{index}')"}}"#)
+    };
+    let all: Vec<String> = (0..1000).map(one).collect();
+    let spec = Value::parse(format!(r#"{{"validations":[{}]}}"#, all.join(",")).as_bytes()).unwrap();
+    let policy = Policy::compile(&spec);
+    let count = |text: &str| policy.problems().iter().filter(|one| one.to_string().contains(text)).count();
+    let (bad, untried) = (count("invalid matches argument"), count("are too large together"));
+    assert!(bad > 0 && bad < 100 && bad + untried == 1000, "{bad} {untried}");
+}

@@ -110,8 +110,9 @@ impl Webhook {
         let mut problems = Vec::new();
         let name = SmolStr::new(configuration.str_at(&["metadata", "name"]).unwrap_or_default());
         let all = configuration.array_at(&["webhooks"]).iter().enumerate();
+        let scope = Scope { authorizer: true, ..Scope::default() };
         let webhooks =
-            all.map(|(index, webhook)| Webhook::read(&name, index, webhook, &mut problems)).collect();
+            all.map(|(index, webhook)| Webhook::read(&name, index, webhook, &scope, &mut problems)).collect();
         (webhooks, problems)
     }
 
@@ -119,12 +120,12 @@ impl Webhook {
         configuration: &SmolStr,
         index: usize,
         webhook: &Value,
+        scope: &Scope,
         problems: &mut Vec<FieldError>,
     ) -> Webhook {
         let text = |field: &str| webhook.str_at(&[field]).unwrap_or_default();
         let list = FieldPath::root("webhooks");
         let path = list.index(index);
-        let scope = Scope { authorizer: true, ..Scope::default() };
         let versions = webhook.array_at(&["admissionReviewVersions"]).iter().filter_map(Value::as_str);
         let mut known = versions.filter_map(|version| match version {
             "v1" => Some(ReviewVersion::V1),
@@ -138,7 +139,7 @@ impl Webhook {
             name: text("name").into(),
             id: format_smolstr!("{configuration}/{}/{index}", text("name")),
             matcher: Matcher::read(webhook, "rules"),
-            conditions: Conditions::read(webhook, &scope, &path, problems),
+            conditions: Conditions::read(webhook, scope, &path, problems),
             fail: text("failurePolicy") != "Ignore",
             dry_runs: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),
             again: text("reinvocationPolicy") == "IfNeeded",

@@ -162,6 +162,10 @@ impl Index {
         self.bounds.get(&(SmolStr::new(namespace), SmolStr::new(name)))
     }
 
+    pub fn bounds(&self) -> impl Iterator<Item = &Arc<Bound>> {
+        self.bounds.values()
+    }
+
     /// How many bindings it is of.
     pub fn len(&self) -> usize {
         self.bounds.len()
@@ -274,6 +278,15 @@ impl Index {
 }
 
 impl Bound {
+    /// The namespace and the name of the role it is to; no namespace for one of all.
+    pub fn role_name(&self) -> (&str, &str) {
+        let namespace = match self.binding.kind {
+            RoleKind::Role => self.namespace.as_str(),
+            RoleKind::ClusterRole => "",
+        };
+        (namespace, &self.binding.role)
+    }
+
     fn key(&self) -> (SmolStr, SmolStr) {
         (self.namespace.clone(), self.name.clone())
     }

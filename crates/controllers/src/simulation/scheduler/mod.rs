@@ -4,6 +4,7 @@
 //! What keeps a pod off a node is a list of filters ([`filter`]), what makes one node better than another a score
 //! ([`score`]), and who has to go for a pod of higher priority a pure function ([`preempt`]).
 
+mod claims;
 mod filter;
 mod picture;
 mod preempt;
@@ -13,15 +14,17 @@ mod score;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polder_client::resource::{DISRUPTION_BUDGETS, NODES, PODS};
+use polder_client::resource::{DISRUPTION_BUDGETS, NODES, PODS, RESOURCE_CLAIMS, VOLUME_CLAIMS};
 use polder_client::{Answer, At, Change, Controller, Delete, InPlane, Interest, Next, Snapshot, Wake};
 use polder_model::{PlaneId, SmolStr, Status, Value, json};
 
+use self::claims::{Claims, Readiness, selected_node};
 use self::picture::Picture;
 use self::rounds::{Place, Rounds};
 use crate::batch;
 use crate::recorder::Recorder;
 use crate::timestamp;
+use crate::volume_binder::SELECTED_NODE;
 
 const KEY: SmolStr = SmolStr::new_static("pods");
 /// The only one there is.
@@ -46,7 +49,7 @@ impl Controller for Scheduler {
     }
 
     fn interest(&self) -> Interest {
-        Interest::of(&[&PODS, &NODES])
+        Interest::of(&[&PODS, &NODES, &VOLUME_CLAIMS, &RESOURCE_CLAIMS])
     }
 
     fn observe(&self, change: &Change, wake: Wake<'_>) {
@@ -90,7 +93,9 @@ impl Controller for Scheduler {
                 waiting[begin..].iter().take(batch::TURN_LEN_MAX).cloned().collect();
             let last = turn.last().map(|(place, _)| place.clone());
             let more = waiting.len() - begin > turn.len();
-            let steps: Vec<Step> = turn.into_iter().map(|(_, pod)| place(&mut picture, pod)).collect();
+            let claims = Claims::of(plane, turn.iter().map(|(_, pod)| &**pod)).await?;
+            let steps: Vec<Step> =
+                turn.into_iter().map(|(_, pod)| place(&mut picture, &claims, pod)).collect();
             let found = steps.iter().any(|step| matches!(step, Step::Bind(..)));
             let misfits = steps.iter().filter(|step| !matches!(step, Step::Bind(..)));
             let rest = misfits.map(|step| {
@@ -122,6 +127,11 @@ impl Controller for Scheduler {
 /// What becomes of a pod.
 enum Step {
     Bind(Arc<Value>, SmolStr),
+    /// It gets a node when these of its volumes are bound there.
+    Select {
+        node: SmolStr,
+        claims: Vec<Arc<Value>>,
+    },
     /// It fits nowhere, and why.
     Wait(Arc<Value>, &'static str, String),
     /// It gets a node when these have gone.
@@ -145,6 +155,9 @@ fn may_help(change: &Change) -> bool {
     if change.is(&NODES) {
         return true;
     }
+    if change.is(&VOLUME_CLAIMS) || change.is(&RESOURCE_CLAIMS) {
+        return change.new.is_some();
+    }
     match (&change.old, &change.new) {
         // It has a node, and so nothing has become possible, unless it is over or is one that others want to be near.
         (old, Some(new)) if new.may_contain("\"nodeName\":\"") => {
@@ -153,16 +166,29 @@ fn may_help(change: &Change) -> bool {
             ended(new) && !old.as_ref().is_some_and(ended)
         }
         // What is only told of it, by us for instance, does not help it.
-        (Some(old), Some(new)) => {
-            let says = |snapshot: &Snapshot| {
-                let value = snapshot.value();
-                let labels = value.at(&["metadata", "labels"]).cloned();
-                (value.get("spec").cloned(), labels, value.at(&["metadata", "deletionTimestamp"]).is_some())
-            };
-            says(old) != says(new)
-        }
+        (Some(old), Some(new)) => match (old.json().and_then(wishes), new.json().and_then(wishes)) {
+            (Some(old), Some(new)) => old != new,
+            _ => true,
+        },
         _ => true,
     }
+}
+
+/// What a stored pod says of where it may be: whether it goes, its labels, its spec, and what claims were made for it. It is not
+/// parsed for that: every change of every plane comes by here. Texts in it have their quotes escaped, so nobody's text is taken for
+/// a member; what looks different and is not costs a look at the plane.
+fn wishes(json: &[u8]) -> Option<[&str; 4]> {
+    let json = std::str::from_utf8(json).ok()?;
+    let (metadata, rest) = json.split_at(json.find(",\"spec\":{")?);
+    let (spec, status) = rest.split_at(rest.rfind(",\"status\":{").unwrap_or(rest.len()));
+    let claims = up_to(status, "\"resourceClaimStatuses\":[", ']');
+    Some([up_to(metadata, "\"deletionTimestamp\":", ','), up_to(metadata, "\"labels\":{", '}'), spec, claims])
+}
+
+/// From where a part begins with something to an end of it.
+fn up_to<'a>(part: &'a str, begin: &str, end: char) -> &'a str {
+    let own = part.find(begin).map_or("", |begin| &part[begin..]);
+    own.find(end).map_or(own, |end| &own[..end])
 }
 
 /// A pod that waits for a node, and for us to find it.
@@ -174,7 +200,7 @@ fn is_ours(pod: &Value) -> bool {
         && !is_over
 }
 
-fn place(picture: &mut Picture, pod: Arc<Value>) -> Step {
+fn place(picture: &mut Picture, claims: &Claims, pod: Arc<Value>) -> Step {
     if !pod.array_at(&["spec", "schedulingGates"]).is_empty() {
         return Step::Wait(
             pod,
@@ -182,10 +208,26 @@ fn place(picture: &mut Picture, pod: Arc<Value>) -> Step {
             "Scheduling is blocked due to non-empty scheduling gates".into(),
         );
     }
-    let (fitting, why) = filter::nodes(picture, &pod);
+    let delayed = match claims.readiness(&pod) {
+        Readiness::Ready(delayed) => delayed,
+        Readiness::Waits(why) => {
+            let why = format!("0/{} nodes are available: {why}.", picture.nodes.len());
+            return Step::Wait(pod, "Unschedulable", why);
+        }
+    };
+    let (mut fitting, why) = filter::nodes(picture, &pod);
+    // Where a volume is on its way the pod goes too, as long as it can.
+    if let Some(node) = delayed.iter().find_map(|claim| selected_node(claim))
+        && fitting.iter().any(|fitting| fitting == node)
+    {
+        fitting.retain(|fitting| fitting == node);
+    }
     if let Some(node) = score::best(picture, &pod, &fitting) {
         picture.put(&node, &pod);
-        return Step::Bind(pod, node);
+        return match delayed.is_empty() {
+            true => Step::Bind(pod, node),
+            false => Step::Select { node, claims: delayed },
+        };
     }
     if awaits_room(picture, &pod) {
         picture.put(nominated(&pod), &pod);
@@ -222,6 +264,17 @@ async fn act(plane: &InPlane, recorder: &Recorder, step: Step) -> Result<(), Sta
                 let (namespace, name) = (text(&pod, "namespace"), text(&pod, "name"));
                 let message = format!("Successfully assigned {namespace}/{name} to {node}");
                 recorder.normal(plane, &pod, "Scheduled", &message).await;
+            }
+            Ok(())
+        }
+        Step::Select { node, claims } => {
+            for claim in claims.iter().filter(|claim| selected_node(claim) != Some(node.as_str())) {
+                let mut claim = Value::clone(claim);
+                claim.set_at(&["metadata", "annotations", SELECTED_NODE], node.as_str());
+                match plane.update(&VOLUME_CLAIMS, claim).await {
+                    Err(status) if !matches!(status.code, 404 | 409) => return Err(status),
+                    _ => {}
+                }
             }
             Ok(())
         }
@@ -327,4 +380,71 @@ fn at(plane: &InPlane, pod: &Value) -> At {
 
 fn text<'v>(pod: &'v Value, field: &str) -> &'v str {
     pod.str_at(&["metadata", field]).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_client::Stored;
+
+    /// A pod that nobody may parse.
+    struct Unread(&'static str);
+
+    impl Stored for Unread {
+        fn contains(&self, text: &str) -> bool {
+            self.0.contains(text)
+        }
+
+        fn json(&self) -> &[u8] {
+            self.0.as_bytes()
+        }
+
+        fn parse(&self) -> Arc<Value> {
+            panic!("a pod is parsed while all planes wait")
+        }
+    }
+
+    #[test]
+    fn only_what_may_help_wakes() {
+        const OLD: &str =
+            r#"{"metadata":{"labels":{"a":"b"},"name":"p"},"spec":{"x":1},"status":{"phase":"Pending"}}"#;
+        #[track_caller]
+        fn check(new: &'static str, expected: bool) {
+            let snapshot = |text| Some(Snapshot::new(Unread(text)));
+            let change = Change {
+                revision: 2,
+                resource_version: 2,
+                plane: PlaneId(7),
+                is_copy: false,
+                resource: PODS.group_resource(),
+                namespace: "default".into(),
+                name: "p".into(),
+                old: snapshot(OLD),
+                new: snapshot(new),
+            };
+            assert_eq!(may_help(&change), expected, "{new}");
+        }
+        check(OLD, false);
+        check(
+            r#"{"metadata":{"annotations":{"x":",\"spec\":{"},"labels":{"a":"b"},"name":"p"},"spec":{"x":1},"status":{"conditions":[{"message":",\"status\":{"}],"phase":"Pending"}}"#,
+            false,
+        );
+        check(
+            r#"{"metadata":{"labels":{"a":"c"},"name":"p"},"spec":{"x":1},"status":{"phase":"Pending"}}"#,
+            true,
+        );
+        check(r#"{"metadata":{"name":"p"},"spec":{"x":1},"status":{"phase":"Pending"}}"#, true);
+        check(
+            r#"{"metadata":{"labels":{"a":"b"},"name":"p"},"spec":{"x":2},"status":{"phase":"Pending"}}"#,
+            true,
+        );
+        check(
+            r#"{"metadata":{"deletionTimestamp":"2026","labels":{"a":"b"},"name":"p"},"spec":{"x":1},"status":{}}"#,
+            true,
+        );
+        check(
+            r#"{"metadata":{"labels":{"a":"b"},"name":"p"},"spec":{"nodeName":"n","x":1},"status":{}}"#,
+            false,
+        );
+    }
 }

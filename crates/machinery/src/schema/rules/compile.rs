@@ -1,5 +1,6 @@
 //! Compiling the rules of a schema, and what is wrong with them: errors of the language, and costs beyond the limits.
 
+use polder_cel::re2::Effort;
 use polder_cel::{CompileError, Environment, Program, Shape, Type};
 use polder_model::field::bounded;
 use polder_model::{FieldError, FieldPath, SmolStr, Value};
@@ -30,6 +31,7 @@ pub(crate) fn compile(
     schema: &Schema,
     source: Source<'_>,
     path: &FieldPath<'_>,
+    effort: &Effort,
     problems: &mut Vec<FieldError>,
 ) -> Option<Rules> {
     let has_rules =
@@ -41,6 +43,7 @@ pub(crate) fn compile(
         shapes: Shapes::new(&schema.arena),
         rules: Rules { below: vec![false; schema.arena.nodes.len()], ..Rules::default() },
         problems,
+        effort,
         cost: 0,
         expensive: Vec::new(),
         broken: Vec::new(),
@@ -65,6 +68,8 @@ struct Compiler<'a> {
     shapes: Shapes<'a>,
     rules: Rules,
     problems: &'a mut Vec<FieldError>,
+    /// For the patterns of all rules.
+    effort: &'a Effort,
     cost: u64,
     expensive: Vec<(u64, String)>,
     /// What is wrong with the rules of the place that is being compiled.
@@ -125,8 +130,9 @@ impl Compiler<'_> {
             self.report(FieldError::internal(list, detail));
             return;
         };
-        let plain = Environment::new().document("self", &shape).document("oldSelf", &shape);
-        let optional = Environment::new().document("self", &shape).optional_document("oldSelf", &shape);
+        let base = Environment::new().with_effort(self.effort).document("self", &shape);
+        let plain = base.clone().document("oldSelf", &shape);
+        let optional = base.optional_document("oldSelf", &shape);
         let mut rules = Vec::new();
         let written = node.get().checks.as_deref().map(|checks| checks.rules.as_slice()).unwrap_or_default();
         for (index, rule) in written.iter().enumerate() {

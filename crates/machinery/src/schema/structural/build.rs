@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use polder_cel::re2::Effort;
 use polder_model::{FieldError, FieldPath, SmolStr, Value};
 
 use super::super::pattern::Patterns;
@@ -21,10 +22,10 @@ pub(super) struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(object_meta: Option<&'a Schema>) -> Builder<'a> {
+    pub(super) fn new(object_meta: Option<&'a Schema>, effort: &Effort) -> Builder<'a> {
         Builder {
             arena: Arena::default(),
-            patterns: Patterns::default(),
+            patterns: Patterns::new(effort),
             object_meta,
             imported_meta: None,
             problems: Vec::new(),

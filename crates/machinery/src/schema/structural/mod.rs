@@ -13,6 +13,7 @@ pub(crate) mod source;
 
 use std::sync::Arc;
 
+use polder_cel::re2::Effort;
 use polder_model::{FieldError, FieldPath, Value};
 
 use self::build::Builder;
@@ -25,16 +26,18 @@ use super::{Schema, rules};
 /// The root and embedded resources get `apiVersion` and `kind` as strings and `metadata` as the given built-in type.
 /// The root counts as embedded resource, so that walkers need not know where they started.
 pub fn compile(schema: &Value, object_meta: &Schema) -> Result<Schema, Vec<FieldError>> {
-    compile_at(schema, object_meta, &FieldPath::root("openAPIV3Schema"))
+    compile_at(schema, object_meta, &FieldPath::root("openAPIV3Schema"), &Effort::default())
 }
 
-/// The same for a schema that stands at a path; all that is wrong with it if it cannot be compiled.
+/// The same for a schema that stands at a path; all that is wrong with it if it cannot be compiled. Its patterns are compiled
+/// out of an effort that other schemas may share.
 pub fn compile_at(
     schema: &Value,
     object_meta: &Schema,
     path: &FieldPath<'_>,
+    effort: &Effort,
 ) -> Result<Schema, Vec<FieldError>> {
-    match checked(schema, Some(object_meta), path) {
+    match checked(schema, Some(object_meta), path, effort) {
         (Some(schema), problems) if problems.is_empty() => Ok(schema),
         (_, problems) => Err(problems),
     }
@@ -43,7 +46,7 @@ pub fn compile_at(
 /// The same for a schema that was accepted once. Rules that do not compile any more do not keep objects from being
 /// served: they are errors when an object is written.
 pub fn compile_stored(schema: &Value, object_meta: &Schema) -> Result<Schema, Vec<FieldError>> {
-    match checked(schema, Some(object_meta), &FieldPath::root("openAPIV3Schema")) {
+    match checked(schema, Some(object_meta), &FieldPath::root("openAPIV3Schema"), &Effort::default()) {
         // Rules are compiled last, when nothing else is wrong.
         (Some(schema), problems) if problems.is_empty() || schema.arena.rules.is_some() => Ok(schema),
         (_, problems) => Err(problems),
@@ -52,13 +55,14 @@ pub fn compile_stored(schema: &Value, object_meta: &Schema) -> Result<Schema, Ve
 
 /// Everything that is wrong with the JSON of an `openAPIV3Schema`.
 pub fn structural_problems(schema: &Value, path: &FieldPath<'_>) -> Vec<FieldError> {
-    checked(schema, None, path).1
+    checked(schema, None, path, &Effort::default()).1
 }
 
 fn checked(
     schema: &Value,
     object_meta: Option<&Schema>,
     path: &FieldPath<'_>,
+    effort: &Effort,
 ) -> (Option<Schema>, Vec<FieldError>) {
     let Some(source) = Source::new(schema) else {
         return (None, vec![FieldError::required(path, "")]);
@@ -75,7 +79,7 @@ fn checked(
         }
         return (None, problems);
     }
-    let mut builder = Builder::new(object_meta);
+    let mut builder = Builder::new(object_meta, effort);
     let compiled = builder.build_root(source, path);
     invariants::check(source, path, &mut problems);
     problems.append(&mut builder.problems);
@@ -86,7 +90,7 @@ fn checked(
     openapi::check(source, path, &mut problems);
     let mut compiled = compiled;
     if problems.is_empty() {
-        let rules = rules::compile(&compiled, source, path, &mut problems);
+        let rules = rules::compile(&compiled, source, path, effort, &mut problems);
         if let Some(arena) = Arc::get_mut(&mut compiled.arena) {
             arena.rules = rules.map(Arc::new);
         }

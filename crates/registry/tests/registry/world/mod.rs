@@ -17,7 +17,7 @@ use polder_registry::write::PatchKind;
 use polder_registry::{Answered, Query, Registry, RegistryOptions, RequestContext, Target, bootstrap};
 use polder_store::engine::Engine;
 use polder_store::memory::MemoryEngine;
-use polder_store::{Limits, Store, StoreOptions};
+use polder_store::{Limits, ObjectName, Record, Store, StoreOptions};
 
 /// A registry with planes, and short ways to use one of them as its administrator.
 pub(crate) struct World {
@@ -41,13 +41,25 @@ impl World {
         World::idle_with(engine, || 1_767_225_600)
     }
 
+    /// On a base that was made otherwise.
+    pub(crate) fn with_base(edit: fn(&ObjectName, &mut Record)) -> World {
+        World::open(Box::new(MemoryEngine::default()), || 1_767_225_600, edit)
+    }
+
     fn idle_with(engine: Box<dyn Engine>, clock: fn() -> i64) -> World {
+        World::open(engine, clock, |_, _| {})
+    }
+
+    fn open(engine: Box<dyn Engine>, clock: fn() -> i64, edit: fn(&ObjectName, &mut Record)) -> World {
         let store = Store::open(
             engine,
             StoreOptions::default(),
             &bootstrap::digest(&bootstrap::Site::default()),
             |profile, resource_id| {
-                bootstrap::records(profile, "2026-01-01T00:00:00Z", &bootstrap::Site::default(), resource_id)
+                let (now, site) = ("2026-01-01T00:00:00Z", bootstrap::Site::default());
+                let mut all = bootstrap::records(profile, now, &site, resource_id);
+                all.iter_mut().for_each(|(_, name, record)| edit(name, record));
+                all
             },
         );
         let options = RegistryOptions {

@@ -1,7 +1,7 @@
 //! An engine whose next scans fail, and which counts what is read, on one that works.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use polder_store::engine::{
     Batch, Engine, EngineError, FilledVersion, LogEntry, Reader, Recovered, Scan, SpaceKey, Version,
@@ -12,6 +12,8 @@ pub(crate) struct ShakyEngine<E> {
     pub(crate) inner: E,
     /// Scans that fail from now on.
     pub(crate) failing: Arc<AtomicUsize>,
+    /// Whether reads of single objects fail.
+    pub(crate) unreadable: Arc<AtomicBool>,
     /// Reads of objects so far.
     pub(crate) asked: Arc<AtomicUsize>,
 }
@@ -19,6 +21,7 @@ pub(crate) struct ShakyEngine<E> {
 struct ShakyReader {
     inner: Arc<dyn Reader>,
     failing: Arc<AtomicUsize>,
+    unreadable: Arc<AtomicBool>,
     asked: Arc<AtomicUsize>,
 }
 
@@ -52,8 +55,9 @@ impl<E: Engine> Engine for ShakyEngine<E> {
     }
 
     fn reader(&self) -> Arc<dyn Reader> {
-        let (failing, asked) = (self.failing.clone(), self.asked.clone());
-        Arc::new(ShakyReader { inner: self.inner.reader(), failing, asked })
+        let (failing, unreadable) = (self.failing.clone(), self.unreadable.clone());
+        let (inner, asked) = (self.inner.reader(), self.asked.clone());
+        Arc::new(ShakyReader { inner, failing, unreadable, asked })
     }
 }
 
@@ -66,6 +70,9 @@ impl Reader for ShakyReader {
         at: Revision,
     ) -> Result<Option<Version>, EngineError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
+        if self.unreadable.load(Ordering::Relaxed) {
+            return Err(EngineError::Failed("the test says so".into()));
+        }
         self.inner.version(space, resource, name, at)
     }
 

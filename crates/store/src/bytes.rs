@@ -1,10 +1,10 @@
-//! The small binary encoding of log rows, planes, spaces and resources: LEB128 numbers and counted text.
+//! The small binary encoding that engines and journals write rows and entries with: LEB128 numbers and counted text.
 //!
 //! Reading never panics and never allocates more than the input holds; `None` means the bytes are damaged.
 
 use polder_model::SmolStr;
 
-pub(crate) fn put_number(mut number: u64, out: &mut Vec<u8>) {
+pub fn put_number(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number.to_le_bytes()[0] | 0x80);
         number >>= 7;
@@ -12,16 +12,20 @@ pub(crate) fn put_number(mut number: u64, out: &mut Vec<u8>) {
     out.push(number.to_le_bytes()[0]);
 }
 
-pub(crate) fn put_text(text: &str, out: &mut Vec<u8>) {
-    put_number(text.len() as u64, out);
-    out.extend_from_slice(text.as_bytes());
+pub fn put_text(text: &str, out: &mut Vec<u8>) {
+    put_bytes(text.as_bytes(), out);
+}
+
+pub fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    put_number(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
 }
 
 /// What is left to read.
-pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
+pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
-    pub(crate) fn number(&mut self) -> Option<u64> {
+    pub fn number(&mut self) -> Option<u64> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
             let (&byte, rest) = self.0.split_first()?;
@@ -38,31 +42,35 @@ impl<'a> Input<'a> {
         None
     }
 
-    pub(crate) fn number_u32(&mut self) -> Option<u32> {
+    pub fn number_u32(&mut self) -> Option<u32> {
         self.number().and_then(|number| u32::try_from(number).ok())
     }
 
-    pub(crate) fn fixed_u32(&mut self) -> Option<u32> {
+    pub fn fixed_u32(&mut self) -> Option<u32> {
         let (head, rest) = self.0.split_first_chunk::<4>()?;
         self.0 = rest;
         Some(u32::from_le_bytes(*head))
     }
 
-    pub(crate) fn fixed_u64(&mut self) -> Option<u64> {
+    pub fn fixed_u64(&mut self) -> Option<u64> {
         let (head, rest) = self.0.split_first_chunk::<8>()?;
         self.0 = rest;
         Some(u64::from_le_bytes(*head))
     }
 
-    pub(crate) fn text(&mut self) -> Option<SmolStr> {
+    pub fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = usize::try_from(self.number()?).ok()?;
         let (head, rest): (&'a [u8], _) = self.0.split_at_checked(len)?;
         self.0 = rest;
-        std::str::from_utf8(head).ok().map(SmolStr::new)
+        Some(head)
+    }
+
+    pub fn text(&mut self) -> Option<SmolStr> {
+        std::str::from_utf8(self.bytes()?).ok().map(SmolStr::new)
     }
 
     /// All was read.
-    pub(crate) fn end(&self) -> Option<()> {
+    pub fn end(&self) -> Option<()> {
         self.0.is_empty().then_some(())
     }
 }
