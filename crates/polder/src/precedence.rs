@@ -184,7 +184,7 @@ mod tests {
             let id = rustix::thread::gettid();
             apply(id, Precedence::First).unwrap();
             assert_eq!(policy(id), (0, libc::SCHED_OTHER));
-            let child = std::thread::spawn(|| rustix::thread::gettid()).join().unwrap();
+            let child = std::thread::spawn(rustix::thread::gettid).join().unwrap();
             assert_ne!(child, id);
             let before = super::seen(id).unwrap();
             assert!(before.ran > Duration::ZERO);

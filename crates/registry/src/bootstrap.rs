@@ -50,7 +50,7 @@ pub(crate) fn is_of_site(resource: &GroupResource, name: &ObjectName) -> bool {
                 || (namespace, name.name.as_str()) == (AUTHENTICATION_NAMESPACE, AUTHENTICATION)
         }
         ("", "componentstatuses") => true,
-        ("", "services" | "endpoints") | ("discovery.k8s.io", "endpointslices") => {
+        ("", "endpoints") | ("discovery.k8s.io", "endpointslices") => {
             (name.namespace.as_str(), name.name.as_str()) == ("default", "kubernetes")
         }
         _ => false,
@@ -207,7 +207,7 @@ pub fn objects(now: &str, site: &Site) -> Vec<BootstrapObject> {
     }
     objects.extend(COMPONENTS.map(component));
     objects.push(service_cidr(now));
-    objects.push(service(site.address));
+    objects.push(service());
     objects.extend(site.address.into_iter().flat_map(endpoints));
     objects.push(ip_address());
     objects.extend(priorityclass::SYSTEM.map(|(name, value)| priority_class(name, value)));
@@ -298,8 +298,7 @@ fn service_cidr(now: &str) -> BootstrapObject {
     SERVICE_CIDRS.object(None, "kubernetes", members)
 }
 
-fn service(address: Option<SocketAddr>) -> BootstrapObject {
-    let port = i64::from(address.map_or(6443, |address| address.port()));
+fn service() -> BootstrapObject {
     let members = json!({
         "metadata": {"labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {
@@ -308,7 +307,7 @@ fn service(address: Option<SocketAddr>) -> BootstrapObject {
             "internalTrafficPolicy": "Cluster",
             "ipFamilies": ["IPv4"],
             "ipFamilyPolicy": "SingleStack",
-            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
             "sessionAffinity": "None",
             "type": "ClusterIP",
         },
@@ -462,25 +461,6 @@ mod tests {
             let starts = behavior.generation || made.at(&["metadata", "generation"]).is_some();
             assert_eq!(counted, starts, "{}", object.resource);
         }
-    }
-
-    /// The service of the API leads to where the server is; in a plane that comes from another server too.
-    #[test]
-    fn the_service_leads_to_the_server() {
-        let site = Site { address: Some(([192, 0, 2, 1], 8443).into()), ..site() };
-        let all = objects(NOW, &site);
-        let named = |resource: &str| {
-            let mut found = all.iter().filter(|own| own.resource == resource && own.name == "kubernetes");
-            found.next().unwrap().value.clone()
-        };
-        let first =
-            |object: &Value, path: &[&str]| object.array_at(path).first().cloned().unwrap_or_default();
-        let target = first(&named("services"), &["spec", "ports"]).i64_at(&["targetPort"]);
-        let slice = first(&named("endpointslices"), &["ports"]).i64_at(&["port"]);
-        assert_eq!((target, slice), (Some(8443), Some(8443)));
-        let name = ObjectName::new("default", "kubernetes");
-        assert!(is_of_site(&GroupResource::new("", "services"), &name));
-        assert!(!is_of_site(&GroupResource::new("", "services"), &ObjectName::new("default", "web")));
     }
 
     #[test]

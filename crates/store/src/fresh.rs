@@ -98,23 +98,22 @@ mod tests {
     async fn many_who_ask_at_once_are_one_question() {
         let horizon = Arc::new(Slow::default());
         let fresh = Arc::new(Freshness::new(Some(horizon.clone())));
-        let first = tokio::spawn({
+        let mut tasks = tokio::task::JoinSet::new();
+        let asking = |fresh: &Arc<Freshness>| {
             let fresh = fresh.clone();
             async move { fresh.newest().await.unwrap() }
-        });
+        };
+        tasks.spawn(asking(&fresh));
         while horizon.0.load(Ordering::SeqCst) == 0 {
             tokio::task::yield_now().await;
         }
         // The first question is under way: it may be from before what these want to see.
-        let later: Vec<_> = (0..100)
-            .map(|_| {
-                let fresh = fresh.clone();
-                tokio::spawn(async move { fresh.newest().await.unwrap() })
-            })
-            .collect();
-        assert_eq!(first.await.unwrap(), Some(Revision(1)));
-        for one in later {
-            assert!(one.await.unwrap() >= Some(Revision(2)));
+        let first = tasks.join_next();
+        let mut later = tokio::task::JoinSet::new();
+        (0..100).for_each(|_| drop(later.spawn(asking(&fresh))));
+        assert_eq!(first.await.unwrap().unwrap(), Some(Revision(1)));
+        while let Some(answer) = later.join_next().await {
+            assert!(answer.unwrap() >= Some(Revision(2)));
         }
         assert!(horizon.0.load(Ordering::SeqCst) <= 4);
         assert_eq!(Freshness::new(None).newest().await.unwrap(), None);

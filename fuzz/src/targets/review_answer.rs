@@ -24,7 +24,7 @@ pub fn make(random: &mut Random) -> Vec<u8> {
         &["status", "audiences"], &["status", "allowed"], &["status", "reason"], &["status", "user", "username"],
     ];
     if random.below(2) == 0 {
-        let path: &[&str] = *random.pick(&wrong);
+        let path = *random.pick(&wrong);
         answer.set_at(path, generate::json(&["username", "groups", "extra", "allowed"], 3, random));
     }
     if random.below(16) == 0 {

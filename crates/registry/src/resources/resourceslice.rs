@@ -267,8 +267,8 @@ mod tests {
             (
                 r#"{"name":"a","attributes":{"1":{"int":1},"/a":{"bool":true}},"capacity":{"a/":{"value":"1"}}}"#,
                 &[
-                    &format!(r#"spec.devices[0].attributes[1]: Invalid value: "1": {wrong_name}"#),
                     r#"spec.devices[0].attributes[/a]: Invalid value: "": the domain must not be empty"#,
+                    &format!(r#"spec.devices[0].attributes[1]: Invalid value: "1": {wrong_name}"#),
                     r#"spec.devices[0].capacity[a/]: Invalid value: "": the name must not be empty"#,
                 ],
             ),
@@ -276,7 +276,7 @@ mod tests {
                 r#"{"name":"a","attributes":{"a":{},"b":{"int":1,"bool":true},"c":{"version":"1.0"}}}"#,
                 &[
                     r#"spec.devices[0].attributes[a]: Invalid value: "": exactly one value must be specified"#,
-                    r#"spec.devices[0].attributes[b]: Invalid value: {"int":1,"bool":true}: exactly one value must be specified"#,
+                    r#"spec.devices[0].attributes[b]: Invalid value: {"bool":true,"int":1}: exactly one value must be specified"#,
                     r#"spec.devices[0].attributes[c].version: Invalid value: "1.0": must be a string compatible with semver.org spec 2.0.0"#,
                 ],
             ),
