@@ -43,7 +43,7 @@ fn has_pod(plane: &Client) -> bool {
 fn a_fork_goes_on_with_what_its_source_had_left() {
     let server = TestServer::start();
     let plane = waiting(&server);
-    make(&server, "copy", &json!({"forkFrom": "waiting"}));
+    make(&server, "copy", &json!({"forkFrom": "waiting", "limits": {"objectBytes": 1_000_000}}));
     let copy = server.admin.in_plane("copy");
     eventually("the set of the copy has its pod", || has_pod(&copy));
     assert!(!has_pod(&plane));
