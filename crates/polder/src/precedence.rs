@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn threads_that_get_nothing_share_for_a_while() {
         let ms = Duration::from_millis;
-        let seen = |ran, wants| Seen { ran: ms(ran), wants };
+        let seen = move |ran, wants| Seen { ran: ms(ran), wants };
         // On a thread of its own: what is looked at is also set.
         let looks = move || {
             let id = rustix::thread::gettid();

@@ -146,7 +146,7 @@ fn pods_wait_for_what_they_claim() {
     eventually("a node is chosen", || selected().is_some());
     // One that must be elsewhere does not move it.
     let (nodes, first) = (a.get("/api/v1/nodes").expect(200).json(), selected());
-    let names =
+    let mut names =
         nodes["items"].as_array().unwrap().iter().map(|node| node["metadata"]["name"].as_str().unwrap());
     let other = names.find(|name| Some(*name) != first.as_deref()).unwrap();
     let mut elsewhere = with("later");
