@@ -1,8 +1,8 @@
 //! Which threads come first. Threads that serve planes which use much run when no other thread of the process wants to: the
 //! kernel takes the core from them at once. The others have short slices, so that they soon have it among themselves, too.
 //!
-//! Threads that always come last never come where something else keeps all cores busy. So they are looked at: one that waits
-//! and gets next to nothing shares with the others for a while.
+//! Threads that always come last never come where something else keeps all cores busy. So they are looked at: one that wants to
+//! run and gets next to nothing shares with the others for a while (ADR 0021).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,11 +46,13 @@ struct Thread {
     shares_until: Option<Instant>,
 }
 
-/// What the kernel has counted for a thread: how long it ran, and how long it waited for a core.
+/// What the kernel says of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
+    /// How long it has run since it began.
     ran: Duration,
-    waited: Duration,
+    /// It runs, or would.
+    wants: bool,
 }
 
 impl Yielding {
@@ -62,10 +64,11 @@ impl Yielding {
     /// Lets this thread give way from now on.
     pub(crate) fn enter(&self) {
         let id = rustix::thread::gettid();
-        set(id, self.last);
+        // Before it gives way: whoever looks after them must not wait for one that does.
         if self.last == Precedence::Last {
             self.threads.lock().push(Thread { id, seen: Seen::default(), shares_until: None });
         }
+        set(id, self.last);
     }
 
     /// Looks after them, as long as it is polled.
@@ -93,7 +96,7 @@ fn look(thread: &mut Thread, now: Seen, at: Instant) {
             thread.shares_until = None;
             set(thread.id, Precedence::Last);
         }
-        None if before != Seen::default() && is_starving(before, now) => {
+        None if is_starving(before, now) => {
             thread.shares_until = Some(at + SHARING);
             set(thread.id, Precedence::Shares(NICE));
         }
@@ -101,18 +104,20 @@ fn look(thread: &mut Thread, now: Seen, at: Instant) {
     }
 }
 
-/// Whether it waited for most of a look, and got nearly nothing.
+/// Whether it wanted to run at two looks, and got nearly nothing in between. How long it waited is not asked for: the kernel counts
+/// that only when a thread has got its core.
 fn is_starving(before: Seen, now: Seen) -> bool {
-    let (ran, waited) = (now.ran.saturating_sub(before.ran), now.waited.saturating_sub(before.waited));
-    waited > LOOK * 3 / 4 && ran < LOOK / 20
+    before.wants && now.wants && now.ran.saturating_sub(before.ran) < LOOK / 20
 }
 
 fn seen(thread: Pid) -> Option<Seen> {
-    let path = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
-    let text = std::fs::read_to_string(path).ok()?;
-    let mut figures =
-        text.split_ascii_whitespace().map(|figure| figure.parse().ok().map(Duration::from_nanos));
-    Some(Seen { ran: figures.next()??, waited: figures.next()?? })
+    let of = |file: &str| {
+        std::fs::read_to_string(format!("/proc/self/task/{}/{file}", thread.as_raw_nonzero())).ok()
+    };
+    let (counted, state) = (of("schedstat")?, of("stat")?);
+    let ran = Duration::from_nanos(counted.split_ascii_whitespace().next()?.parse().ok()?);
+    let (_, state) = state.rsplit_once(')')?;
+    Some(Seen { ran, wants: state.trim_start().starts_with('R') })
 }
 
 /// Whether a thread that comes last may share with the others again: not everywhere without a right to.
@@ -156,20 +161,26 @@ mod tests {
     #[test]
     fn threads_that_get_nothing_share_for_a_while() {
         let ms = Duration::from_millis;
-        let seen = |ran, waited| Seen { ran: ms(ran), waited: ms(waited) };
-        let mut thread = Thread { id: rustix::thread::gettid(), seen: seen(1, 1), shares_until: None };
-        let begun = Instant::now();
-        // One that sleeps, one that computes, one that waits and computes.
-        for now in [seen(1, 2), seen(900, 50), seen(1_100, 850)] {
-            look(&mut thread, now, begun);
+        let seen = move |ran, wants| Seen { ran: ms(ran), wants };
+        // On a thread of its own: what is looked at is also set.
+        let looks = move || {
+            let id = rustix::thread::gettid();
+            let mut thread = Thread { id, seen: Seen::default(), shares_until: None };
+            let begun = Instant::now();
+            // One that begins, sleeps, computes, and wants to at one look only.
+            for now in [seen(1, true), seen(900, true), seen(901, false), seen(902, true), seen(1_000, true)]
+            {
+                look(&mut thread, now, begun);
+                assert_eq!(thread.shares_until, None, "{now:?}");
+            }
+            look(&mut thread, seen(1_000, true), begun);
+            assert_eq!(thread.shares_until, Some(begun + SHARING));
+            look(&mut thread, seen(1_001, true), begun + SHARING - ms(1));
+            assert_eq!(thread.shares_until, Some(begun + SHARING));
+            look(&mut thread, seen(1_001, true), begun + SHARING);
             assert_eq!(thread.shares_until, None);
-        }
-        look(&mut thread, seen(1_110, 1_840), begun);
-        assert_eq!(thread.shares_until, Some(begun + SHARING));
-        look(&mut thread, seen(1_120, 1_840), begun + SHARING - ms(1));
-        assert_eq!(thread.shares_until, Some(begun + SHARING));
-        look(&mut thread, seen(1_120, 1_840), begun + SHARING);
-        assert_eq!(thread.shares_until, None);
+        };
+        std::thread::spawn(looks).join().unwrap();
     }
 
     #[test]
@@ -182,12 +193,15 @@ mod tests {
         };
         let thread = std::thread::spawn(move || {
             let id = rustix::thread::gettid();
-            apply(id, Precedence::First).unwrap();
+            // Whoever was made to give way from outside, or sees no kernel, is left as it is.
+            if apply(id, Precedence::First).is_err() {
+                return;
+            }
             assert_eq!(policy(id), (0, libc::SCHED_OTHER));
             let child = std::thread::spawn(rustix::thread::gettid).join().unwrap();
             assert_ne!(child, id);
             let before = super::seen(id).unwrap();
-            assert!(before.ran > Duration::ZERO);
+            assert!(before.wants && before.ran > Duration::ZERO);
             apply(id, Precedence::Last).unwrap();
             assert_eq!(policy(id).1, libc::SCHED_IDLE);
             if can_return() {

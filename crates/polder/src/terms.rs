@@ -65,6 +65,7 @@ impl Terms {
                     running.await;
                 }
             }
+            term.cancel();
             *self.current.lock() = None;
         }
     }

@@ -374,9 +374,10 @@ impl Registry {
             wanted.push(self.issuer(&context.plane));
         }
         let refused = |why: &str| json!({"authenticated": false, "user": {}, "error": why});
+        let mut used = None;
         let (user, audiences) = match self.account_user(token).await {
             Some(Ok(AccountUser { user, claims, notes })) => {
-                self.note_token_use(notes).await;
+                used = Some(notes);
                 (user, claims.audiences)
             }
             Some(Err(_)) => return refused("invalid bearer token"),
@@ -390,6 +391,9 @@ impl Registry {
         let Some(user) = self.seen(&context.plane, user).await else {
             return refused("invalid bearer token");
         };
+        if let Some(notes) = used {
+            self.note_token_use(notes).await;
+        }
         let common: Vec<Value> =
             audiences.iter().filter(|audience| wanted.contains(audience)).map(Value::from).collect();
         if common.is_empty() {

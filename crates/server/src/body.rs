@@ -25,9 +25,10 @@ pub(crate) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// How long a client may take to send one.
 const BODY_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is taken of a body that was refused, and for how long.
+/// What is taken of a body that was refused, for how long, and how long its next piece is waited for.
 const DISCARDED_BYTES_MAX: usize = 16 * 1024 * 1024;
-const DISCARD_PATIENCE: Duration = Duration::from_secs(5);
+const DISCARD_PATIENCE: Duration = Duration::from_secs(30);
+const PIECE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a request body may take at most, as far as its client says.
 pub(crate) fn bytes_expected(body: &Incoming) -> usize {
@@ -54,7 +55,8 @@ pub(crate) async fn read(mut body: Incoming, leave: impl FnOnce(Incoming)) -> Re
 /// it has sent everything, or loses it when its stream is reset.
 pub(crate) async fn discard(body: Incoming) {
     let mut rest = Limited::new(body, DISCARDED_BYTES_MAX);
-    let all = async { while let Some(Ok(_)) = rest.frame().await {} };
+    let all =
+        async { while let Ok(Some(Ok(_))) = tokio::time::timeout(PIECE_PATIENCE, rest.frame()).await {} };
     tokio::time::timeout(DISCARD_PATIENCE, all).await.ok();
 }
 

@@ -67,6 +67,8 @@ impl Provided {
         }
         if !files.names.is_empty() {
             names = files.names.iter().map(|name| name.to_ascii_lowercase()).collect();
+            // Whoever says for which names it is says for which connections.
+            has_address = names.iter().any(|name| name.parse::<std::net::IpAddr>().is_ok());
         }
         if names.is_empty() && !has_address {
             return Err("its certificate is for no name: name some".into());

@@ -18,9 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) struct Freshness {
     horizon: Option<Arc<dyn Horizon>>,
-    /// Held by who asks.
-    asking: tokio::sync::Mutex<()>,
-    answers: Mutex<Answers>,
+    /// Held while a question is under way, also when nobody waits for its answer any more.
+    asking: Arc<tokio::sync::Mutex<()>>,
+    answers: Arc<Mutex<Answers>>,
 }
 
 /// The questions that were put, and the answer to the last.
@@ -33,7 +33,7 @@ struct Answers {
 
 impl Freshness {
     pub(crate) fn new(horizon: Option<Arc<dyn Horizon>>) -> Freshness {
-        Freshness { horizon, asking: Default::default(), answers: Mutex::default() }
+        Freshness { horizon, asking: Arc::default(), answers: Arc::default() }
     }
 
     /// A revision that covers all commits that anybody was told of before; `None` where this store makes all of them.
@@ -48,7 +48,7 @@ impl Freshness {
 
     async fn ask(&self, horizon: &Arc<dyn Horizon>) -> Result<Revision, Arc<EngineError>> {
         let needed = self.answers.lock().begun + 1;
-        let _asking = self.asking.lock().await;
+        let asking = self.asking.clone().lock_owned().await;
         let number = {
             let mut answers = self.answers.lock();
             match &answers.last {
@@ -57,12 +57,14 @@ impl Freshness {
             }
             answers.begun
         };
-        let horizon = horizon.clone();
-        let asked = tokio::task::spawn_blocking(move || horizon.newest()).await;
-        let answer = asked.unwrap_or_else(|_| Err(EngineError::Failed("nobody answers".into())));
-        let answer = answer.map_err(Arc::new);
-        self.answers.lock().last = Some((number, answer.clone()));
-        answer
+        let (horizon, answers) = (horizon.clone(), self.answers.clone());
+        let asked = tokio::task::spawn_blocking(move || {
+            let answer = horizon.newest().map_err(Arc::new);
+            answers.lock().last = Some((number, answer.clone()));
+            drop(asking);
+            answer
+        });
+        asked.await.unwrap_or_else(|_| Err(Arc::new(EngineError::Failed("nobody answers".into()))))
     }
 
     pub(crate) fn patience() -> Duration {

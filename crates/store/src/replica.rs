@@ -408,12 +408,12 @@ impl<E: Engine, J: Journal> Engine for Replica<E, J> {
 
     fn fill(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
         self.append(Act::Fill(space, versions.to_vec()))?;
-        self.local.fill(space, versions)
+        self.local.fill(space, versions).map_err(|error| EngineError::Unknown(Box::new(error)))
     }
 
     fn rewrite(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
         self.append(Act::Rewrite(space, versions.to_vec()))?;
-        self.local.rewrite(space, versions)
+        self.local.rewrite(space, versions).map_err(|error| EngineError::Unknown(Box::new(error)))
     }
 
     fn chore(&mut self) -> Result<bool, EngineError> {

@@ -144,6 +144,17 @@ fn pods_wait_for_what_they_claim() {
         claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"].as_str().map(String::from)
     };
     eventually("a node is chosen", || selected().is_some());
+    // One that must be elsewhere does not move it.
+    let (nodes, first) = (a.get("/api/v1/nodes").expect(200).json(), selected());
+    let mut names =
+        nodes["items"].as_array().unwrap().iter().map(|node| node["metadata"]["name"].as_str().unwrap());
+    let other = names.find(|name| Some(*name) != first.as_deref()).unwrap();
+    let mut elsewhere = with("later");
+    elsewhere["nodeSelector"] = json!({"kubernetes.io/hostname": other});
+    a.post(PODS, &pod("elsewhere", elsewhere)).expect(201);
+    waits("elsewhere", "2 node(s) didn't find available persistent volumes to bind");
+    assert_eq!(selected(), first);
+    a.delete(&format!("{PODS}/elsewhere")).expect(200);
     assert!(a.get(&format!("{PODS}/later")).json()["spec"]["nodeName"].is_null(), "its volume is not there");
     a.post("/api/v1/persistentvolumes", &volume("later")).expect(201);
     runs("later");

@@ -11,7 +11,9 @@ use super::{deprecations, resource_amounts};
 /// A hostile pod gets a bounded number of warnings.
 const WARNINGS_MAX: usize = 50;
 /// Paths of one volume that are compared with each other.
-const PATHS_MAX: usize = 1000;
+const PATHS_MAX: usize = 100;
+/// No file system has longer ones.
+const PATH_LEN_MAX: usize = 4096;
 
 /// Volumes that nothing mounts any more: member, member in the text, since when.
 const GONE: [(&str, &str, &str); 9] = [
@@ -125,17 +127,18 @@ fn overlaps(files: &[(String, String)], mut say: impl FnMut(String)) {
     let holds = |outer: &str, inner: &str| {
         inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
+    let paths = files.iter().take(PATHS_MAX).map(|(path, about)| (path.trim_end_matches('/'), about));
+    let paths: Vec<_> = paths.filter(|(path, _)| (1..=PATH_LEN_MAX).contains(&path.len())).collect();
     let mut said = 0;
-    for (index, (path, about)) in files.iter().take(PATHS_MAX).enumerate() {
-        let path = path.trim_end_matches('/');
-        for (earlier, earlier_about) in &files[..index] {
-            let earlier = earlier.trim_end_matches('/');
-            let meets =
-                !path.is_empty() && !earlier.is_empty() && (holds(earlier, path) || holds(path, earlier));
-            if meets && said < WARNINGS_MAX {
+    for (index, (path, about)) in paths.iter().enumerate() {
+        for (earlier, earlier_about) in &paths[..index] {
+            if holds(earlier, path) || holds(path, earlier) {
                 said += 1;
                 let (one, other) = (shown(path, about), shown(earlier, earlier_about));
                 say(format!("overlapping paths: {one} with {other}"));
+                if said == WARNINGS_MAX {
+                    return;
+                }
             }
         }
     }
@@ -291,6 +294,17 @@ mod tests {
                 ],
             ),
         ];
+        // What nobody needs is not compared.
+        let long = "x/".repeat(3_000);
+        let many = format!(r#"{{"path":"{long}"}},"#).repeat(3);
+        let many = format!(r#"{{"volumes":[{{"name":"a","secret":{{"items":[{many}{{}}]}}}}]}}"#);
+        let same = r#"{"path":"y"},"#.repeat(2_000);
+        let same = format!(r#"{{"volumes":[{{"name":"a","secret":{{"items":[{same}{{}}]}}}}]}}"#);
+        for (spec, len) in [(many, 0), (same, WARNINGS_MAX)] {
+            let mut pod = Value::Null;
+            pod.set_at(&["spec"], parse(&spec));
+            assert_eq!(of(&pod, "").len(), len);
+        }
         for (spec, expected) in rows {
             let mut pod = Value::Null;
             pod.set_at(&["spec"], parse(spec));

@@ -27,9 +27,12 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     let path = FieldPath::root("spec");
     let metadata = path.member("metadata");
     labels(new.at(&["spec", "metadata", "labels"]), &metadata.member("labels"), errors);
-    device_claim::validate(new.at(&["spec", "spec"]).unwrap_or(&empty), &path.member("spec"), errors);
-    if let Some(old) = old {
-        immutable(new, old, "spec", &FieldPath::ROOT, errors);
+    match old {
+        // What was accepted stays so.
+        Some(old) => immutable(new, old, "spec", &FieldPath::ROOT, errors),
+        None => {
+            device_claim::validate(new.at(&["spec", "spec"]).unwrap_or(&empty), &path.member("spec"), errors);
+        }
     }
 }
 

@@ -25,7 +25,8 @@ impl Committer {
     /// Takes everything that others have done so far.
     pub(super) fn catch_up(&mut self) -> Result<(), EngineError> {
         while let Some(batch) = self.engine.follow(&*self.shared)? {
-            self.absorb(batch)?;
+            // It is kept below: whoever does not show it has less than all, and must not plan on that.
+            self.absorb(batch).map_err(|error| EngineError::Unknown(Box::new(error)))?;
         }
         Ok(())
     }

@@ -153,7 +153,7 @@ impl Committer {
     /// Commits the first job and what waits behind it.
     fn run_group(&mut self, first: Job, queue: &mut mpsc::Receiver<Job>) {
         self.catch_up_or_log();
-        self.shared.set_leading(self.engine.leads());
+        self.shared.set_leading(!self.stopped && self.engine.leads());
         let mut group = self.new_group();
         let mut next = Some(first);
         let mut taken = 0;

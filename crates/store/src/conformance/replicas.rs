@@ -49,7 +49,8 @@ macro_rules! replica_tests {
         $crate::replica_tests! { $make, $is_ready;
             counters_lose_no_update, limits_hold_together, all_see_the_same_events, names_are_given_once,
             random_work_ends_the_same_everywhere, who_is_cut_off_catches_up, newcomers_and_returners,
-            layers_merge_once, who_asks_reads_the_newest, one_leads_and_acts
+            layers_merge_once, who_asks_reads_the_newest, one_leads_and_acts,
+            what_comes_and_goes_at_once
         }
     };
     ($make:expr, $is_ready:expr; $($case:ident),*) => {
@@ -81,6 +82,7 @@ const CASES: &[(&str, Case)] = &[
     ("layers_merge_once", |fleet| Box::pin(layers_merge_once(fleet))),
     ("who_asks_reads_the_newest", |fleet| Box::pin(who_asks_reads_the_newest(fleet))),
     ("one_leads_and_acts", |fleet| Box::pin(one_leads_and_acts(fleet))),
+    ("what_comes_and_goes_at_once", |fleet| Box::pin(what_comes_and_goes_at_once(fleet))),
 ];
 
 /// Runs one case under every profile.
@@ -498,4 +500,19 @@ async fn one_leads_and_acts(fleet: &mut Fleet) {
         }
     }
     fleet.check_agreement().await;
+}
+
+/// Objects that are written while their plane goes, in one group or not, are no damage to anybody.
+async fn what_comes_and_goes_at_once(fleet: &mut Fleet) {
+    for round in 0..20 {
+        let plane = fleet.plane(0, &format!("brief-{round}")).await.id;
+        let store = &fleet.stores[0];
+        let (_, gone) =
+            tokio::join!(put(store, plane, "n/a", 1), commit(store, PlaneChange::Delete { plane }));
+        gone.unwrap();
+    }
+    fleet.check_agreement().await;
+    for store in &fleet.stores {
+        assert!(store.is_running());
+    }
 }

@@ -113,6 +113,10 @@ impl<E: Engine> SealedEngine<E> {
     fn opened(&self, batch: &mut Batch) -> Result<(), EngineError> {
         self.keyring.learn(&batch.resources);
         self.keyring.take_over(&std::mem::take(&mut batch.notes)).map_err(failed)?;
+        // What was written and went with its plane at once has no key any more.
+        let dropped = batch.spaces.iter().filter(|row| row.state == SpaceState::Dropped);
+        let dropped: HashSet<SpaceId> = dropped.map(|row| row.id).collect();
+        batch.objects.retain(|write| !dropped.contains(&write.entry.space));
         for ObjectWrite { entry, record } in &mut batch.objects {
             let Some(sealed) = record.as_ref().and_then(Record::sealed) else { continue };
             let cipher = self.keyring.data_key(&*self.reader, entry.space)?;

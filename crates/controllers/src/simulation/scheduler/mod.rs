@@ -216,10 +216,16 @@ fn place(picture: &mut Picture, claims: &Claims, pod: Arc<Value>) -> Step {
         }
     };
     let (mut fitting, why) = filter::nodes(picture, &pod);
-    // Where a volume is on its way the pod goes too, as long as it can.
-    if let Some(node) = delayed.iter().find_map(|claim| selected_node(claim))
-        && fitting.iter().any(|fitting| fitting == node)
-    {
+    // Where a volume is on its way the pod goes too, or waits. Only a node that is gone is chosen anew.
+    let chosen = delayed.iter().find_map(|claim| selected_node(claim));
+    if let Some(node) = chosen.filter(|node| picture.nodes.iter().any(|view| view.name == *node)) {
+        if !fitting.iter().any(|fitting| fitting == node) {
+            let len = picture.nodes.len();
+            let why = format!(
+                "0/{len} nodes are available: {len} node(s) didn't find available persistent volumes to bind."
+            );
+            return Step::Wait(pod, "Unschedulable", why);
+        }
         fitting.retain(|fitting| fitting == node);
     }
     if let Some(node) = score::best(picture, &pod, &fitting) {
