@@ -101,7 +101,7 @@ pub(crate) fn history(url: &str) -> JournalOptions {
         client,
         prefix,
         history: None,
-        lease: Duration::from_secs(2),
+        lease: Duration::from_secs(5),
         ..JournalOptions::default()
     }
 }
