@@ -164,9 +164,14 @@ impl Runner {
         self.save_now().await
     }
 
-    /// Runs until told to stop. All tasks are the tracker's. Those of planes that need much run on `long`, so that following
-    /// the feed and the other planes do not wait for what these compute.
-    pub async fn run(self: Arc<Self>, tasks: TaskTracker, long: Handle, stop: CancellationToken) {
+    /// Runs until told to stop. All tasks are the tracker's. Those of planes that need much run on `long`, and those of the others
+    /// on `light`, so that the others do not wait for what these compute, and following the feed waits for nobody.
+    pub async fn run(
+        self: Arc<Self>,
+        tasks: TaskTracker,
+        [light, long]: [Handle; 2],
+        stop: CancellationToken,
+    ) {
         let work = |runner: Arc<Runner>, plane, item| -> BoxFuture<'static, Outcome> {
             Box::pin(async move { runner.turn(plane, item).await })
         };
@@ -178,7 +183,7 @@ impl Runner {
             |runner| runner.client.revision(),
             work,
         );
-        tasks.spawn(stop.clone().run_until_cancelled_owned(work));
+        tasks.spawn_on(stop.clone().run_until_cancelled_owned(work), &light);
         let runner = self.clone();
         let save = async move {
             loop {
@@ -186,7 +191,7 @@ impl Runner {
                 runner.save().await;
             }
         };
-        tasks.spawn(stop.clone().run_until_cancelled_owned(save));
+        tasks.spawn_on(stop.clone().run_until_cancelled_owned(save), &light);
         stop.run_until_cancelled(self.follow()).await;
         self.save().await;
     }
