@@ -33,6 +33,7 @@ mod present;
 mod presented;
 mod protobuf;
 mod provided;
+mod quiet;
 mod strangers;
 mod stream;
 mod subresource;
