@@ -30,18 +30,15 @@ impl Registry {
         book.knows(&guest).then_some(guest)
     }
 
-    /// Whether a plane's own bindings let nobody in particular do something. Whoever stops waiting for that leaves it known to the next one.
+    /// Whether a plane's own bindings let nobody in particular do something. A plane has one place at most among those that are read
+    /// for strangers, so that one with very many bindings does not keep others waiting.
     pub async fn lets_in(&self, plane: &Arc<Plane>, attributes: &Attributes<'_>) -> bool {
         let book = match self.roles.at_hand(plane.id) {
             Some(book) => Some(book),
             None => {
-                let Ok(place) = self.roles.strangers.clone().acquire_owned().await else { return false };
-                let (roles, plane) = (self.roles.clone(), plane.clone());
-                let read = self.tasks.spawn(async move {
-                    let _place = place;
-                    roles.book(&plane).await.ok()
-                });
-                read.await.ok().flatten()
+                let _turn = self.roles.stranger_turns.take(plane.id).await;
+                let _place = self.roles.strangers.acquire().await;
+                self.roles.book(plane).await.ok()
             }
         };
         book.is_some_and(|book| book.decide(attributes).is_allow())

@@ -60,7 +60,7 @@ const QUICK_BYTES_MAX: usize = 256 << 10;
 const BUILDERS: usize = 4;
 /// The same for guests, who may have nothing to do with the plane, and for strangers, who may be very many.
 const GUESTS: usize = 1;
-const STRANGERS: usize = 1;
+const STRANGERS: usize = 2;
 
 /// One version of one object: it says the same for ever.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -185,7 +185,8 @@ pub(crate) struct Roles {
     turns: Turns,
     builders: Semaphore,
     pub(crate) guests: Semaphore,
-    pub(crate) strangers: Arc<Semaphore>,
+    pub(crate) strangers: Semaphore,
+    pub(crate) stranger_turns: Turns,
     known: Arc<Known>,
 }
 
@@ -236,7 +237,8 @@ impl Roles {
             turns: Turns::default(),
             builders: Semaphore::new(BUILDERS),
             guests: Semaphore::new(GUESTS),
-            strangers: Arc::new(Semaphore::new(STRANGERS)),
+            strangers: Semaphore::new(STRANGERS),
+            stranger_turns: Turns::default(),
             known: Arc::new(known),
         }
     }

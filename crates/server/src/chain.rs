@@ -87,7 +87,7 @@ pub(crate) async fn serve(
         let user = in_time(found_by, asked).await;
         let known = state.audit.as_ref().and_then(|_| user.as_ref().ok().cloned());
         let found = match user {
-            Ok(user) => found(&state, &peer, &request, &route, &query, (user, started, found_by)).await,
+            Ok(user) => found(&state, &peer, &request, &route, &query, (user, found_by)).await,
             Err(status) => Err(status),
         };
         if found.is_err() && route.plane.is_some() {
@@ -233,12 +233,12 @@ async fn found(
     request: &http::Request<Incoming>,
     route: &Route,
     query: &Query,
-    (user, started, found_by): (UserInfo, Instant, Instant),
+    (user, found_by): (UserInfo, Instant),
 ) -> Result<Found, Status> {
     let found = if user.is_anonymous() {
         let asked = Asked::new(&user, route, request.method(), query);
         // Nobody is told by how long it takes that there is a plane.
-        let open = tokio::time::timeout_at(found_by, open_to_all(state, &asked, started)).await;
+        let open = tokio::time::timeout_at(found_by, open_to_all(state, &asked)).await;
         let (plane, is_counted) = open.ok().flatten().ok_or_else(|| stranger(&asked))?;
         Found { plane, user, is_counted }
     } else {
@@ -462,7 +462,7 @@ fn stranger(asked: &Asked<'_>) -> Status {
 /// are the server's own, and how tokens of a plane are verified is told where the plane lets everybody know. The rest is told where
 /// the plane's bindings say so, or whoever else decides where the provider has opened planes. Else strangers hear the same about
 /// planes that exist and planes that do not.
-async fn open_to_all(state: &State, asked: &Asked<'_>, started: Instant) -> Option<(Arc<Plane>, bool)> {
+async fn open_to_all(state: &State, asked: &Asked<'_>) -> Option<(Arc<Plane>, bool)> {
     if is_public_path(&asked.path) {
         return state.registry.store.plane_by_id(PlaneId::CORE).map(|core| (core, false));
     }
@@ -470,12 +470,9 @@ async fn open_to_all(state: &State, asked: &Asked<'_>, started: Instant) -> Opti
     let is_open = matches!(state.registry.options.authenticators.sources().anonymous, Anonymous::Paths(_));
     let plane = named_plane(state, asked.route).1?;
     if !is_told && !is_open {
-        // Others than its roles are asked about strangers only where it lets them in. And how long it took to read those tells nobody
-        // that there is a plane.
+        // Others than its roles are asked about strangers only where it lets them in.
         let attributes = asked.attributes(plane.id);
-        let is_bound = state.registry.lets_in(&plane, &attributes);
-        let is_bound = tokio::time::timeout_at(quiet::first_beat(started), is_bound).await;
-        is_bound.ok().filter(|is_bound| *is_bound)?;
+        state.registry.lets_in(&plane, &attributes).await.then_some(())?;
     }
     // Who cannot be asked does not tell strangers that there is a plane.
     let decision = state.registry.authorizer.authorize(&asked.attributes(plane.id)).await;

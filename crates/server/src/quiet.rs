@@ -11,11 +11,6 @@ use tokio::time::Instant;
 /// Longer than what is read usually takes, and so short that nobody who made a mistake waits.
 const BEAT: Duration = Duration::from_millis(20);
 
-/// The end of the first beat: what strangers may be told about a plane is known by then, or they are not told.
-pub(crate) fn first_beat(started: Instant) -> Instant {
-    started + BEAT
-}
-
 /// Waits for the end of the beat.
 pub(crate) async fn turn_away(started: Instant) {
     tokio::time::sleep_until(started + rounded(started.elapsed())).await;
