@@ -40,10 +40,10 @@ impl Controller for BootstrapSigner {
         let is_about = if change.is(&CONFIG_MAPS) {
             change.new.is_some() && change.namespace == MAP_NAMESPACE && change.name == MAP
         } else {
-            let both = [&change.old, &change.new].into_iter().flatten();
+            let mut both = [&change.old, &change.new].into_iter().flatten();
             change.namespace == NAMESPACE
                 && change.name.starts_with(PREFIX)
-                && both.into_iter().any(|secret| secret.may_contain(USAGE))
+                && both.any(|secret| secret.may_contain(USAGE))
         };
         if is_about {
             wake(SmolStr::new_static(MAP));
