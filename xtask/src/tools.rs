@@ -26,8 +26,9 @@ const OPERATOR: &str = include_str!("../../tests/controller-runtime/main.go");
 const KMS_PLUGIN: &str = include_str!("../../tests/kms-plugin/main.go");
 /// The Python client; its major version follows Kubernetes' minor.
 const PYTHON_CLIENT_VERSION: &str = "35.0.0";
-/// An OpenID provider on Authlib, by its package `oidc-provider-mock`.
-const OPENID_PROVIDER_VERSION: &str = "0.3.4";
+/// The OpenID provider that tests sign in to, dex, and what it is built from.
+const OPENID_PROVIDER: &str = include_str!("../../tests/openid-provider/main.go");
+const OPENID_PROVIDER_MODULES: &str = include_str!("../../tests/openid-provider/modules.txt");
 
 /// One client, and the environment variable that tells tests where it is.
 struct Tool {
@@ -81,10 +82,10 @@ fn all() -> Vec<Tool> {
         Tool {
             variable: "POLDER_TEST_OPENID_PROVIDER",
             program: Program {
-                name: "OpenID provider",
-                folder: "openid-provider",
-                file: "bin/python",
-                version: OPENID_PROVIDER_VERSION.into(),
+                name: "OpenID provider, dex",
+                folder: "dex",
+                file: "dex",
+                version: text_version(&[OPENID_PROVIDER, OPENID_PROVIDER_MODULES].concat()),
                 make: openid_provider,
             },
         },
@@ -255,7 +256,15 @@ fn python_client(folder: &Path) -> anyhow::Result<()> {
 }
 
 fn openid_provider(folder: &Path) -> anyhow::Result<()> {
-    python_package(folder, &format!("oidc-provider-mock=={OPENID_PROVIDER_VERSION}"))
+    let program = GoProgram {
+        name: "dex",
+        source: GoSource::Main(OPENID_PROVIDER),
+        package: "github.com/dexidp/dex/server",
+        version: None,
+        module: OPENID_PROVIDER_MODULES,
+        release: KUBERNETES_VERSION,
+    };
+    obtain::go(folder, &program)
 }
 
 /// A Python that has a package.

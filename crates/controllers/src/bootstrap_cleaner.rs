@@ -9,9 +9,9 @@ use polder_model::Value;
 
 use crate::{meta, timestamp};
 
-const NAMESPACE: &str = "kube-system";
-const PREFIX: &str = "bootstrap-token-";
-const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
+pub(crate) const NAMESPACE: &str = "kube-system";
+pub(crate) const PREFIX: &str = "bootstrap-token-";
+pub(crate) const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
 /// A clock may be set: nobody waits longer than a day without another look.
 const LOOK_SECONDS_MAX: i64 = 24 * 3600;
 
@@ -48,7 +48,7 @@ impl Controller for BootstrapCleaner {
 }
 
 /// When a token ends; long ago if what it says is no time, as upstream takes it. Nothing for one without an end.
-fn end(secret: &Value) -> Option<i64> {
+pub(crate) fn end(secret: &Value) -> Option<i64> {
     if secret.str_at(&["type"]) != Some(SECRET_TYPE) {
         return None;
     }

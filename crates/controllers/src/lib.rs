@@ -7,6 +7,7 @@ mod api_service;
 mod autoscaler;
 mod batch;
 mod bootstrap_cleaner;
+mod bootstrap_signer;
 mod certificate_cleaner;
 mod certificates;
 mod clusterrole_aggregation;
@@ -95,6 +96,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Controller>> {
         Box::new(ephemeral_volume::EphemeralVolume::new()),
         Box::new(token_cleaner::TokenCleaner),
         Box::new(bootstrap_cleaner::BootstrapCleaner),
+        Box::new(bootstrap_signer::BootstrapSigner),
         Box::new(autoscaler::Autoscaler::new()),
         Box::new(service_range::ServiceRanges),
         Box::new(service_range::repair::AddressRepair::new()),

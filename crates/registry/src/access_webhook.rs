@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use crate::breaker::{Breaker, Leave};
 use crate::memo::Memo;
 use crate::planes;
+use crate::resources::plane::{Origin, origin as origin_of};
 use crate::status::read_failed;
 
 /// Questions of one plane under way, and of all; the next one waits, and its time runs.
@@ -39,8 +40,9 @@ const ANSWERS_BYTES_MAX: usize = 32 << 20;
 const PARTS: usize = 64;
 /// What an answer takes beside its reason.
 const ANSWER_BYTES: usize = 160;
-/// Planes whose origin is kept.
+/// Planes whose origins are kept, and how many of one plane are told.
 const ORIGINS_LEN_MAX: usize = 100_000;
+const ORIGINS_OF_PLANE_MAX: usize = 16;
 /// What happens is told in the log no more often than this.
 const TOLD_EVERY_SECONDS: i64 = 1;
 
@@ -132,8 +134,8 @@ impl AccessWebhook {
         let Some(plane) = self.origins.store.plane_by_id(attributes.plane) else {
             return Ok(Decision::NO_OPINION);
         };
-        let origin = self.origins.of(&plane).await.map_err(|status| self.fault(&status.message))?;
-        let place = Place { plane: plane.id, name: plane.name.as_str(), forked_from: &origin };
+        let origins = self.origins.of(&plane).await.map_err(|status| self.fault(&status.message))?;
+        let place = Place { plane: plane.id, name: plane.name.as_str(), forked_from: &origins };
         let spec = webhook::spec(attributes, place);
         match self.settings.conditions.hold(&spec) {
             Ok(true) => {}
@@ -266,7 +268,7 @@ fn seconds(duration: Duration) -> i64 {
 /// What planes were forked from. That never changes, so it is read once while it is used.
 pub(crate) struct Origins {
     store: Arc<Store>,
-    planes: Memo<SmolStr>,
+    planes: Memo<Arc<[SmolStr]>>,
 }
 
 impl Origins {
@@ -274,26 +276,56 @@ impl Origins {
         Origins { store, planes: Memo::default() }
     }
 
-    /// `spec.forkFrom` of its `Plane`; empty for one that was made anew.
-    async fn of(&self, plane: &Plane) -> Result<SmolStr, Status> {
+    /// `spec.forkFrom` of its `Plane`, of the one that names, and so on; none for one that was made anew.
+    async fn of(&self, plane: &Plane) -> Result<Arc<[SmolStr]>, Status> {
         if let Some(known) = self.planes.get(plane.id) {
             return Ok(known);
         }
         let epoch = self.planes.epoch(plane.id);
         let core = self.store.plane_by_id(PlaneId::CORE);
-        let mut origin = SmolStr::default();
+        let mut origins = Vec::new();
         if let Some(core) = core.filter(|_| plane.id != PlaneId::CORE) {
-            let resource = self.store.resource_id(&GroupResource::new(planes::GROUP, "planes"));
-            let found = self.store.get(&core, resource, &ObjectName::cluster(plane.name.as_str())).await;
-            let found = found.map_err(|error| read_failed(&core, error))?;
-            let object = found.and_then(|found| Value::parse_own(found.record.body()).ok());
-            let told = object.as_ref().and_then(|object| object.str_at(&["spec", "forkFrom"]));
-            origin = SmolStr::new(told.unwrap_or_default());
+            let (mut id, mut name) = (plane.id, SmolStr::new(plane.name.as_str()));
+            while let Some(origin) = self.told(&core, "planes", &name, "forkFrom").await? {
+                origins.push(origin.clone());
+                match origin_of(&origin) {
+                    Origin::Layer(layer) => {
+                        // Which plane of that name it was sealed from, and so where that came from, nobody knows any more.
+                        origins.extend(self.told(&core, "layers", layer, "plane").await?);
+                        break;
+                    }
+                    Origin::Plane(parent) => {
+                        // Numbers grow: one that came later has only the name of the parent.
+                        let parent = self.store.plane(parent).filter(|parent| parent.id < id);
+                        let Some(parent) = parent.filter(|_| origins.len() < ORIGINS_OF_PLANE_MAX) else {
+                            break;
+                        };
+                        (id, name) = (parent.id, SmolStr::new(parent.name.as_str()));
+                    }
+                }
+            }
         }
+        let origins: Arc<[SmolStr]> = origins.into();
         if self.planes.len() >= ORIGINS_LEN_MAX {
             self.planes.let_go(|_| true);
         }
-        self.planes.keep(plane.id, origin.clone(), epoch);
-        Ok(origin)
+        self.planes.keep(plane.id, origins.clone(), epoch);
+        Ok(origins)
+    }
+
+    /// What the `spec` of an object of the provider's says, if it says something.
+    async fn told(
+        &self,
+        core: &Arc<Plane>,
+        plural: &'static str,
+        name: &str,
+        field: &str,
+    ) -> Result<Option<SmolStr>, Status> {
+        let resource = self.store.resource_id(&GroupResource::new(planes::GROUP, plural));
+        let found = self.store.get(core, resource, &ObjectName::cluster(name)).await;
+        let found = found.map_err(|error| read_failed(core, error))?;
+        let object = found.and_then(|found| Value::parse_own(found.record.body()).ok());
+        let told = object.as_ref().and_then(|object| object.str_at(&["spec", field]));
+        Ok(told.filter(|text| !text.is_empty()).map(SmolStr::new))
     }
 }

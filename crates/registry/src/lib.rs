@@ -38,6 +38,7 @@ mod escalation;
 pub mod extensions;
 mod finalize;
 pub mod flows;
+mod guests;
 mod identity;
 mod memo;
 mod metadata;

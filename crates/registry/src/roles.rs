@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use polder_auth::UserInfo;
 use polder_auth::authz::rbac::{Binding, Bound, Index, Role, RoleKind, RoleSet};
 use polder_auth::authz::{Attributes, Authorizer, Decision, DecisionFuture};
-use polder_auth::{MASTERS, UserInfo};
 use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value, format_smolstr};
 use polder_store::{ListQuery, ObjectName, Plane, ResourceId, Revision, SpaceId, Store, StoredObject};
 use sha2::{Digest as _, Sha256};
@@ -23,7 +23,6 @@ use tokio::sync::Semaphore;
 
 use crate::custom::{Interned, Turns};
 use crate::memo::{Epoch, Memo};
-use crate::registry::Registry;
 use crate::status::read_failed;
 
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
@@ -59,8 +58,9 @@ const MISSING_MAX: usize = 16;
 const QUICK_BYTES_MAX: usize = 256 << 10;
 /// Planes whose bindings are read at a time.
 const BUILDERS: usize = 4;
-/// The same for somebody who may have nothing to do with the plane.
+/// The same for guests, who may have nothing to do with the plane, and for strangers, who may be very many.
 const GUESTS: usize = 1;
+const STRANGERS: usize = 2;
 
 /// One version of one object: it says the same for ever.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -135,7 +135,7 @@ impl Book {
         self.indexes.iter().enumerate().filter(move |(place, _)| Some(*place) != own).map(|(_, index)| index)
     }
 
-    fn decide(&self, attributes: &Attributes<'_>) -> Decision {
+    pub(crate) fn decide(&self, attributes: &Attributes<'_>) -> Decision {
         let Attributes { user, verb, target, .. } = attributes;
         if let Some(grant) = self.indexes.iter().find_map(|index| index.allows(user, verb, target)) {
             return Decision::Allow { reason: grant.clone().into() };
@@ -165,7 +165,7 @@ impl Book {
     }
 
     /// Whether one of the plane's bindings is about somebody.
-    fn knows(&self, user: &UserInfo) -> bool {
+    pub(crate) fn knows(&self, user: &UserInfo) -> bool {
         self.indexes.iter().any(|index| index.knows(user))
     }
 
@@ -184,7 +184,9 @@ pub(crate) struct Roles {
     bytes: AtomicUsize,
     turns: Turns,
     builders: Semaphore,
-    guests: Semaphore,
+    pub(crate) guests: Semaphore,
+    pub(crate) strangers: Semaphore,
+    pub(crate) stranger_turns: Turns,
     known: Arc<Known>,
 }
 
@@ -235,6 +237,8 @@ impl Roles {
             turns: Turns::default(),
             builders: Semaphore::new(BUILDERS),
             guests: Semaphore::new(GUESTS),
+            strangers: Semaphore::new(STRANGERS),
+            stranger_turns: Turns::default(),
             known: Arc::new(known),
         }
     }
@@ -259,9 +263,14 @@ impl Roles {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// The bindings of a plane as they are, if nothing has to be read for that.
+    pub(crate) fn at_hand(&self, plane: PlaneId) -> Option<Arc<Book>> {
+        self.planes.get(plane).filter(|book| book.is_fresh())
+    }
+
     /// The bindings of a plane, or why nobody can look at them.
     pub(crate) async fn book(&self, plane: &Arc<Plane>) -> Result<Arc<Book>, Status> {
-        let book = match self.planes.get(plane.id).filter(|book| book.is_fresh()) {
+        let book = match self.at_hand(plane.id) {
             Some(book) => book,
             None => self.read(plane).await?,
         };
@@ -584,32 +593,11 @@ fn digest(hash: &mut Sha256, binding: &StoredObject, role: Option<&Role>) {
     hash.update(role.map(|role| role.digest).unwrap_or_default());
 }
 
-impl Registry {
-    /// Somebody as a plane sees them, if it does. Those who are of this plane, and those who may do everything, are who they
-    /// are. Others are guests, and must be named by one of its bindings: that they are somebody is not enough.
-    pub async fn seen(&self, plane: &Arc<Plane>, user: UserInfo) -> Option<UserInfo> {
-        if plane.id == PlaneId::CORE || user.in_group(MASTERS) || user.home.is_some() {
-            return user.home.is_none_or(|home| home == plane.id).then_some(user);
-        }
-        let guest = user.guest_of(plane.id);
-        let book = match self.roles.planes.get(plane.id).filter(|book| book.is_fresh()) {
-            Some(book) => book,
-            None => {
-                let _place = self.roles.guests.acquire().await;
-                // Whether a plane can be read is no guest's business.
-                self.roles.book(plane).await.ok()?
-            }
-        };
-        book.knows(&guest).then_some(guest)
-    }
-}
-
 impl Authorizer for Roles {
     fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> DecisionFuture<'a> {
         Box::pin(async move {
-            let known = self.planes.get(attributes.plane);
-            let known = known.filter(|book| book.problem.is_none() && book.is_fresh());
-            if let Some(book) = known {
+            let known = self.at_hand(attributes.plane);
+            if let Some(book) = known.filter(|book| book.problem.is_none()) {
                 return Ok(book.decide(attributes));
             }
             let Some(plane) = self.store.plane_by_id(attributes.plane) else {

@@ -33,6 +33,7 @@ use crate::handler::{Call, api_verb, failure_style, is_long_running, verb};
 use crate::impersonate::{impersonated, is_impersonation};
 use crate::limits::Pass;
 use crate::presented::{Identity, Presented};
+use crate::quiet;
 use crate::route::{Request, ResourcePath, Route, parse_query};
 use crate::strangers::{Strangers, TooManyAnswers};
 use crate::turns::Lane;
@@ -89,6 +90,9 @@ pub(crate) async fn serve(
             Ok(user) => found(&state, &peer, &request, &route, &query, (user, found_by)).await,
             Err(status) => Err(status),
         };
+        if found.is_err() && route.plane.is_some() {
+            quiet::turn_away(started).await;
+        }
         if let Some(audit) = &state.audit {
             let arrival = Arrival {
                 audit_id: &audit_id,
@@ -455,18 +459,21 @@ fn stranger(asked: &Asked<'_>) -> Status {
 }
 
 /// The plane whose answer nobody in particular gets, and whether that is counted among the plane's requests: health and version
-/// are the server's own, and how tokens of a plane are verified is told where the plane lets everybody know. Where the provider
-/// has said so, roles decide about the rest. Else strangers hear the same about planes that exist and planes that do not.
+/// are the server's own, and how tokens of a plane are verified is told where the plane lets everybody know. The rest is told where
+/// the plane's bindings say so, or whoever else decides where the provider has opened planes. Else strangers hear the same about
+/// planes that exist and planes that do not.
 async fn open_to_all(state: &State, asked: &Asked<'_>) -> Option<(Arc<Plane>, bool)> {
     if is_public_path(&asked.path) {
         return state.registry.store.plane_by_id(PlaneId::CORE).map(|core| (core, false));
     }
     let is_told = asked.method == Method::GET && [ISSUER_PATH, KEYS_PATH].contains(&asked.path.as_str());
     let is_open = matches!(state.registry.options.authenticators.sources().anonymous, Anonymous::Paths(_));
-    if !is_told && !is_open {
-        return None;
-    }
     let plane = named_plane(state, asked.route).1?;
+    if !is_told && !is_open {
+        // Others than its roles are asked about strangers only where it lets them in.
+        let attributes = asked.attributes(plane.id);
+        state.registry.lets_in(&plane, &attributes).await.then_some(())?;
+    }
     // Who cannot be asked does not tell strangers that there is a plane.
     let decision = state.registry.authorizer.authorize(&asked.attributes(plane.id)).await;
     decision.is_ok_and(|decision| decision.is_allow()).then_some((plane, !is_told))

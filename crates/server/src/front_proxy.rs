@@ -115,6 +115,11 @@ mod tests {
         proxy.replace(&keys, 2_000 + DAY).unwrap();
         assert_eq!(names(7), expected(7, "polder-front-proxy-2"));
         let first = proxy.certificate(PlaneId(7)).unwrap();
+        let anybody = polder_auth::authn::ProxyHeaders::default();
+        assert!(
+            !anybody.allows(&first.certificate),
+            "a server that a tenant has call itself does not believe itself"
+        );
         proxy.replace(&keys, 2_000 + DAY + KEPT_SECONDS).unwrap();
         let later = proxy.certificate(PlaneId(7)).unwrap();
         assert_ne!(first.certificate, later.certificate, "none is shown until it ends");

@@ -33,6 +33,7 @@ mod present;
 mod presented;
 mod protobuf;
 mod provided;
+mod quiet;
 mod socket;
 mod strangers;
 mod stream;

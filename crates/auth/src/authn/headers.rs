@@ -9,6 +9,9 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::UserInfo;
 
+/// How names begin by which a server like this one says to extension servers of tenants who somebody is. A tenant chooses where that
+/// goes, so it must not be believed here, whichever authority the provider has named.
+const TOLD_OF_PLANES: &str = "front-proxy-client-plane-";
 /// Values that are read of one request; more are refused.
 const VALUES_LEN_MAX: usize = 1024;
 
@@ -28,6 +31,9 @@ impl ProxyHeaders {
     pub fn allows(&self, der: &[u8]) -> bool {
         let Ok((_, certificate)) = X509Certificate::from_der(der) else { return false };
         let name = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+        if name.is_some_and(|name| name.starts_with(TOLD_OF_PLANES)) {
+            return false;
+        }
         self.allowed_names.is_empty()
             || name.is_some_and(|name| self.allowed_names.iter().any(|allowed| allowed == name))
     }
@@ -169,5 +175,6 @@ mod tests {
         assert!(!proxies().allows(&certificate("other")) && !proxies().allows(b"x"));
         let anybody = ProxyHeaders { allowed_names: Vec::new(), ..proxies() };
         assert!(anybody.allows(&certificate("other")));
+        assert!(!anybody.allows(&certificate("front-proxy-client-plane-7")), "that is for extension servers");
     }
 }

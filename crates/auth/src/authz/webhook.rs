@@ -14,7 +14,7 @@ const EXTRA_PREFIX: &str = "authorization.polder.dev/";
 pub const PLANE: &str = "authorization.polder.dev/plane";
 /// Its number, which no other plane will ever have.
 pub const PLANE_NUMBER: &str = "authorization.polder.dev/plane-number";
-/// What it was forked from, as its `Plane` says: a plane, or `layer/<name>`. Not there for a plane that was made anew.
+/// What it was forked from, and what that was, nearest first: planes, or `layer/<name>`. Not there for a plane that was made anew.
 pub const FORKED_FROM: &str = "authorization.polder.dev/forked-from";
 
 /// A reason that is longer is cut.
@@ -25,8 +25,8 @@ const REASON_LEN_MAX: usize = 1024;
 pub struct Place<'a> {
     pub plane: PlaneId,
     pub name: &'a str,
-    /// Empty if it was made anew.
-    pub forked_from: &'a str,
+    /// Nearest first; none if it was made anew.
+    pub forked_from: &'a [SmolStr],
 }
 
 /// In which version the webhook is asked.
@@ -84,10 +84,11 @@ pub fn spec(attributes: &Attributes<'_>, place: Place<'_>) -> Value {
         extra.insert(key.clone(), texts(values));
     }
     let number = format_smolstr!("{}", place.plane.0);
-    for (key, value) in [(PLANE, place.name), (PLANE_NUMBER, &number), (FORKED_FROM, place.forked_from)] {
-        if !value.is_empty() {
-            extra.insert(key, vec![Value::from(value)]);
-        }
+    for (key, value) in [(PLANE, place.name), (PLANE_NUMBER, &number)] {
+        extra.insert(key, vec![Value::from(value)]);
+    }
+    if !place.forked_from.is_empty() {
+        extra.insert(FORKED_FROM, texts(place.forked_from));
     }
     spec.insert("extra", extra);
     if !user.uid.is_empty() {
@@ -181,7 +182,8 @@ mod tests {
     use super::*;
     use crate::UserInfo;
 
-    const PLACE: Place<'_> = Place { plane: PlaneId(7), name: "acme", forked_from: "layer/golden" };
+    const PARENTS: &[SmolStr] = &[SmolStr::new_static("layer/golden"), SmolStr::new_static("old")];
+    const PLACE: Place<'_> = Place { plane: PlaneId(7), name: "acme", forked_from: PARENTS };
 
     #[test]
     fn questions_name_the_plane_and_what_is_asked() {
@@ -227,7 +229,7 @@ mod tests {
             "extra": {
                 "a.io/b": ["c"], "authorization.polder.dev/plane": ["acme"],
                 "authorization.polder.dev/plane-number": ["7"],
-                "authorization.polder.dev/forked-from": ["layer/golden"],
+                "authorization.polder.dev/forked-from": ["layer/golden", "old"],
             },
             "uid": "u",
         });
@@ -235,7 +237,7 @@ mod tests {
         assert_eq!(found, expected, "{found}");
 
         attributes.target = Target::Path("/metrics");
-        let found = spec(&attributes, Place { forked_from: "", ..PLACE });
+        let found = spec(&attributes, Place { forked_from: &[], ..PLACE });
         assert_eq!(found.get("nonResourceAttributes"), Some(&json!({"path": "/metrics", "verb": "list"})));
         assert!(found.get("resourceAttributes").is_none());
         assert!(found.at(&["extra", FORKED_FROM]).is_none());

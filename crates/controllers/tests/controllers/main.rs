@@ -3,6 +3,7 @@
 
 mod api_services;
 mod autoscaling;
+mod bootstrap;
 mod certificates;
 mod claims;
 mod endpoints;

@@ -573,10 +573,10 @@ fn clients_bring_tokens_of_issuers() {
     }
 }
 
-/// An OpenID provider that somebody else wrote: sign in there, and the ID token is good here.
+/// An OpenID provider that people run, dex: sign in there, and the ID token is good here.
 #[test]
 fn a_real_provider() {
-    let Some(python) = tools::find("POLDER_TEST_OPENID_PROVIDER", "OpenID provider") else { return };
+    let Some(program) = tools::find("POLDER_TEST_OPENID_PROVIDER", "OpenID provider") else { return };
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
     let certificate = params.self_signed(&key).unwrap().pem();
@@ -584,9 +584,7 @@ fn a_real_provider() {
     let (certificate_file, key_file) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
     fs::write(&certificate_file, &certificate).unwrap();
     fs::write(&key_file, key.serialize_pem()).unwrap();
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/provider.py");
-    let mut provider = Command::new(python)
-        .args(["-W", "ignore", script])
+    let mut provider = Command::new(program)
         .args([&certificate_file, &key_file])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -600,9 +598,10 @@ fn a_real_provider() {
     let entry = json!({
         "issuer": {"url": told["issuer"], "certificateAuthority": certificate, "audiences": ["polder"]},
         "claimMappings": {
-            "username": {"expression": "'openid:' + claims.sub"},
-            "groups": {"expression": "claims.groups.map(group, 'openid:' + group)"},
+            "username": {"expression": "'openid:' + claims.email"},
+            "groups": {"expression": "[claims.name].map(group, 'openid:' + group)"},
         },
+        "claimValidationRules": [{"expression": "claims.email_verified == true"}],
         "userValidationRules": [{"expression": "!user.username.startsWith('system:')"}],
     });
     let polder = with_issuers(std::slice::from_ref(&entry), LOOPBACK);
@@ -614,7 +613,7 @@ fn a_real_provider() {
         let user = who(&client);
         assert_eq!(
             (&user["username"], &user["groups"][0]),
-            (&json!("openid:ann"), &json!("openid:dev")),
+            (&json!("openid:ann@example.com"), &json!("openid:ann")),
             "{user}"
         );
     }
@@ -627,7 +626,7 @@ fn a_real_provider() {
         let exec = json!({"exec": {
             "apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args": [credential], "interactiveMode": "Never",
         }});
-        bind(&acme, "dev", "Group", "openid:dev");
+        bind(&acme, "dev", "Group", "openid:ann");
         for (name, user) in [("given", json!({"token": token})), ("brought", exec)] {
             let file = kubeconfig(&polder, "acme", name, &user);
             let (success, said) = kubectl(&program, &file, &["auth", "whoami"]);

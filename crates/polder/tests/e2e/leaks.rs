@@ -78,7 +78,7 @@ fn planes_that_exist_and_planes_that_do_not_look_the_same() {
         ("GET", "/api/v1/%2e%2e"),
         ("GET", "/clusters/acme/api"),
     ];
-    for (who, caller) in &callers {
+    let ask_all = |who: &str, caller: &Client| {
         for (method, path) in asks {
             let by_path = |plane: &str| caller.in_plane(plane).must(method, path, &[], b"");
             let by_name = |plane: &str| {
@@ -90,7 +90,13 @@ fn planes_that_exist_and_planes_that_do_not_look_the_same() {
             let (there, nowhere) = (by_name("globex"), by_name("xyzzyx"));
             assert_eq!(said(&there, "globex"), said(&nowhere, "xyzzyx"), "{who} by name: {method} {path}");
         }
-    }
+    };
+    // Whoever is turned away waits a moment: all at once.
+    std::thread::scope(|scope| {
+        for (who, caller) in &callers {
+            scope.spawn(|| ask_all(who, caller));
+        }
+    });
     // Making a plane is the provider's business, so that a name is taken is not told either.
     for name in ["globex", "xyzzyx"] {
         let plane = json!({"apiVersion": "polder.dev/v1alpha1", "kind": "Plane", "metadata": {"name": name}});
@@ -98,6 +104,59 @@ fn planes_that_exist_and_planes_that_do_not_look_the_same() {
         assert_eq!(reply.code, 404, "{}", reply.text());
         assert!(!reply.text().contains(name), "{}", reply.text());
     }
+}
+
+/// A plane that binds something to nobody in particular has chosen to be seen: by what it names, and from then until it takes that
+/// back. Others still do not exist for strangers.
+#[test]
+fn a_plane_opens_itself_to_strangers() {
+    let polder = Polder::start();
+    let (acme, globex) = (polder.plane("acme"), polder.plane("globex"));
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    let bind = |plane: &Client, name: &str, kind: &str, subject: &str, role: &str| {
+        let binding = json!({
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": subject}],
+        });
+        plane.post(bindings, &binding).expect(201);
+    };
+    // What is bound to everybody who is somebody is for nobody of these.
+    bind(&globex, "known", "Group", "system:authenticated", "view");
+    let nobody = acme.anonymous().unwrap();
+    let same_as_nowhere = |method: &str, path: &str, plane: &str| {
+        let ask = |plane: &str| said(&nobody.in_plane(plane).must(method, path, &[], b"{}"), plane);
+        assert_eq!(ask(plane), ask("xyzzyx"), "{method} {path} in {plane}");
+        assert!(ask(plane).starts_with("403"), "{method} {path} in {plane}");
+    };
+    same_as_nowhere("GET", MAPS, "acme");
+    bind(&acme, "readers", "Group", "system:unauthenticated", "view");
+    for path in [MAPS, "/api/v1/configmaps?limit=1", "/apis/apps/v1/deployments"] {
+        nobody.get(path).expect(200);
+        same_as_nowhere("GET", path, "globex");
+    }
+    for (method, path) in [("GET", "/api/v1/secrets"), ("POST", MAPS), ("GET", "/metrics"), ("GET", "/api")] {
+        same_as_nowhere(method, path, "acme");
+    }
+    let mut watch = nobody.watch(&format!("{MAPS}?watch=true"));
+    acme.post(MAPS, &json!({"metadata": {"name": "seen"}})).expect(201);
+    while watch.next_name() != "ADDED seen" {}
+    bind(&acme, "writers", "User", "system:anonymous", "edit");
+    nobody.post(MAPS, &json!({"metadata": {"name": "theirs"}})).expect(201);
+    // A credential that is no good makes nobody in particular of nobody.
+    acme.with_token("nonsense").unwrap().get(MAPS).expect(401);
+    globex.get(&format!("{MAPS}/theirs")).expect(404);
+    // What a review says is what happens.
+    let ask = json!({"spec": {"user": "system:anonymous", "groups": ["system:unauthenticated"],
+        "resourceAttributes": {"verb": "list", "resource": "configmaps"}}});
+    let reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    assert_eq!(acme.post(reviews, &ask).expect(201).json()["status"]["allowed"], true);
+    assert_eq!(globex.post(reviews, &ask).expect(201).json()["status"]["allowed"], false);
+    for name in ["readers", "writers"] {
+        acme.delete(&format!("{bindings}/{name}")).expect(200);
+    }
+    same_as_nowhere("GET", MAPS, "acme");
+    same_as_nowhere("POST", MAPS, "acme");
 }
 
 /// The server's numbers name no plane, namespace, user, object, group or host of a tenant, whatever went on.

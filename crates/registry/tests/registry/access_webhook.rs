@@ -151,7 +151,18 @@ async fn webhooks_decide_and_are_remembered() {
     assert_eq!(status(&other.as_user("ann", &["dev"])).await, 403);
     assert_eq!(fake.asked(), 2);
     let from = fake.last().array_at(&["spec", "extra", "authorization.polder.dev/forked-from"]).to_vec();
-    assert_eq!(from, [Value::from("layer/golden")]);
+    assert_eq!(from, ["layer/golden", "acme"].map(Value::from));
+    // The parents of a parent too.
+    let grandchild = world.plane("grandchild", json!({"forkFrom": "other"})).await;
+    let last = world.plane("last", json!({"forkFrom": "grandchild"})).await;
+    for (plane, expected) in [
+        (grandchild, &["other", "layer/golden", "acme"] as &[&str]),
+        (last, &["grandchild", "other", "layer/golden", "acme"]),
+    ] {
+        assert_eq!(status(&plane.as_user("ann", &["dev"])).await, 403);
+        let from = fake.last().array_at(&["spec", "extra", "authorization.polder.dev/forked-from"]).to_vec();
+        assert_eq!(from, expected.iter().map(|name| Value::from(*name)).collect::<Vec<_>>());
+    }
     // Selectors are part of the question.
     let labels = [("labelSelector", "a=b"), ("fieldSelector", "metadata.namespace=default")];
     ann.list(MAPS, &labels).await.unwrap();
