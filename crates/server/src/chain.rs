@@ -37,6 +37,7 @@ use crate::presented::{Identity, Presented};
 use crate::route::{Request, ResourcePath, Route, parse_query};
 use crate::strangers::{Strangers, TooManyAnswers};
 use crate::turns::Lane;
+use crate::websocket;
 
 /// An ordinary request takes no longer than this, as upstream has it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -397,11 +398,7 @@ async fn credential(
 /// not the only protocol.
 fn protocol_token(headers: &HeaderMap) -> Result<Option<String>, Status> {
     const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
-    let says = |name, word: &str| {
-        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-        values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
-    };
-    if !says(header::CONNECTION, "upgrade") || !says(header::UPGRADE, "websocket") {
+    if !websocket::is_wanted(headers) {
         return Ok(None);
     }
     let values =

@@ -228,7 +228,12 @@ impl Turn<'_> {
     }
 
     /// What an owner is, for an object that names it.
-    pub(super) async fn owner(&self, object: &ObjectRef, reference: &Value, uid: &SmolStr) -> Result<Owner, Status> {
+    pub(super) async fn owner(
+        &self,
+        object: &ObjectRef,
+        reference: &Value,
+        uid: &SmolStr,
+    ) -> Result<Owner, Status> {
         if let Some(known) = self.owners.lock().get(uid) {
             return Ok(*known);
         }

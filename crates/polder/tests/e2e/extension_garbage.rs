@@ -60,7 +60,8 @@ impl Flunders {
             let list = json!({"kind": "FlunderList", "metadata": {"continue": token}, "items": items});
             return (200, list);
         }
-        let name = path.strip_prefix(&format!("/apis/{GROUP}/v1alpha1/namespaces/default/flunders/")).unwrap();
+        let name =
+            path.strip_prefix(&format!("/apis/{GROUP}/v1alpha1/namespaces/default/flunders/")).unwrap();
         let Some(object) = objects.get_mut(name) else {
             return (404, json!({"kind": "Status", "reason": "NotFound", "message": "not found"}));
         };

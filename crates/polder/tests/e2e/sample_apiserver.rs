@@ -148,7 +148,9 @@ fn sample_apiserver() {
         said(kubectl(&["create", "configmap", policy]));
         let uid = said(kubectl(&["get", "configmap", policy, "-o", "jsonpath={.metadata.uid}"]));
         let owned = FLUNDER.replace("my-first-flunder", policy)
-            + &format!("  ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: {policy}, uid: {uid}, blockOwnerDeletion: true}}]\n");
+            + &format!(
+                "  ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: {policy}, uid: {uid}, blockOwnerDeletion: true}}]\n"
+            );
         let file = polder.file("owned.yaml", &owned);
         said(kubectl(&["create", "-f", file.to_str().unwrap()]));
         said(kubectl(&["delete", "configmap", policy, "--cascade", policy]));

@@ -147,9 +147,7 @@ impl ExtensionCaller for Aggregator {
             let Some(extension) = found else { return Ok(None) };
             let (method, body) = match &request.verb {
                 ExtensionVerb::Get => (Method::GET, None),
-                ExtensionVerb::Delete(options) => {
-                    (Method::DELETE, Some((options.to_vec(), JSON)))
-                }
+                ExtensionVerb::Delete(options) => (Method::DELETE, Some((options.to_vec(), JSON))),
                 ExtensionVerb::Patch(patch) => {
                     (Method::PATCH, Some((patch.to_vec(), "application/merge-patch+json")))
                 }
