@@ -46,6 +46,8 @@ pub struct ExtensionRequest {
     pub account: &'static str,
     /// What it is about, as messages have it.
     pub about: String,
+    /// Of a list only the metadata of its objects is wanted. A server that does not know how to do that sends all.
+    pub metadata_only: bool,
     path: String,
     query: String,
 }
@@ -58,6 +60,7 @@ impl ExtensionRequest {
             version: SmolStr::new(version),
             account,
             about: String::new(),
+            metadata_only: false,
             path: "/apis".into(),
             query: String::new(),
         };
@@ -95,6 +98,12 @@ impl ExtensionRequest {
     #[must_use]
     pub fn about(self, about: impl Into<String>) -> ExtensionRequest {
         ExtensionRequest { about: about.into(), ..self }
+    }
+
+    /// The same list, of the metadata of its objects.
+    #[must_use]
+    pub fn metadata_only(self) -> ExtensionRequest {
+        ExtensionRequest { metadata_only: true, ..self }
     }
 
     /// Path and query.

@@ -31,13 +31,36 @@ const DISCARD_PATIENCE: Duration = Duration::from_secs(30);
 const PIECE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a request body may take at most, as far as its client says.
-pub(crate) fn bytes_expected(body: &Incoming) -> usize {
+fn bytes_expected(body: &Incoming) -> usize {
     let most = body.size_hint().upper().and_then(|most| usize::try_from(most).ok());
     most.map_or(BODY_BYTES_MAX, |most| most.min(BODY_BYTES_MAX))
 }
 
-/// Reads a whole request body. One that is too long is refused, and what is still to come of it handed to `leave`.
-pub(crate) async fn read(mut body: Incoming, leave: impl FnOnce(Incoming)) -> Result<Bytes, Status> {
+/// The body of a request until somebody reads it.
+///
+/// Whoever answers without having read it looks here: were it dropped before the answer is on its way, HTTP/2 would reset the
+/// stream, and a client that is still sending would never see why it was refused.
+#[derive(Clone)]
+pub(crate) struct Unread(Arc<Mutex<Option<Incoming>>>);
+
+impl Unread {
+    pub(crate) fn new(body: Incoming) -> Unread {
+        Unread(Arc::new(Mutex::new(Some(body))))
+    }
+
+    pub(crate) fn take(&self) -> Option<Incoming> {
+        self.0.lock().take()
+    }
+
+    /// What it may take at most, as far as its client says.
+    pub(crate) fn bytes_expected(&self) -> usize {
+        self.0.lock().as_ref().map_or(0, bytes_expected)
+    }
+}
+
+/// Reads a whole request body. One that is too long is refused, and what is still to come of it stays unread.
+pub(crate) async fn read(unread: &Unread) -> Result<Bytes, Status> {
+    let Some(mut body) = unread.take() else { return Ok(Bytes::new()) };
     if body.size_hint().lower() <= BODY_BYTES_MAX as u64 {
         let whole = Limited::new(&mut body, BODY_BYTES_MAX).collect();
         match tokio::time::timeout(BODY_PATIENCE, whole).await {
@@ -47,7 +70,7 @@ pub(crate) async fn read(mut body: Incoming, leave: impl FnOnce(Incoming)) -> Re
             Err(_) => return Err(Status::timeout("the request body did not arrive in time")),
         }
     }
-    leave(body);
+    *unread.0.lock() = Some(body);
     Err(Status::too_large(format!("Request entity too large: limit is {BODY_BYTES_MAX}")))
 }
 
@@ -119,6 +142,13 @@ impl AnswerBody {
     /// Says who is told what is sent, and of the end.
     pub(crate) fn close_with(&mut self, closing: Closing) {
         self.closing = Some(closing);
+    }
+
+    /// Leaves only its head, and says how long the rest would be, if that is known.
+    pub(crate) fn behead(&mut self) -> Option<usize> {
+        let len = self.whole_bytes().map(<[u8]>::len);
+        self.content = Content::Whole(None);
+        len
     }
 
     pub(crate) fn empty() -> AnswerBody {

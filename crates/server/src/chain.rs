@@ -11,6 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::FutureExt as _;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method, Version};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use polder_auth::UserInfo;
 use polder_auth::authn::Anonymous;
@@ -26,7 +27,7 @@ use tokio::time::Instant;
 use crate::State;
 use crate::answer::{self, Answer, Style};
 use crate::audit::{Arrival, Trace};
-use crate::body::Held;
+use crate::body::{self, Held, Unread};
 use crate::finish::Finish;
 use crate::flow::{self, Classified};
 use crate::handler::{Call, api_verb, failure_style, is_long_running, verb};
@@ -37,6 +38,7 @@ use crate::quiet;
 use crate::route::{Request, ResourcePath, Route, parse_query};
 use crate::strangers::{Strangers, TooManyAnswers};
 use crate::turns::Lane;
+use crate::websocket;
 
 /// An ordinary request takes no longer than this, as upstream has it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -65,6 +67,12 @@ pub(crate) async fn serve(
     request: http::Request<Incoming>,
 ) -> Result<Answer, TooManyAnswers> {
     let started = Instant::now();
+    let (parts, body) = request.into_parts();
+    // A read has no body; one that is sent all the same is not kept while the answer is on its way.
+    let unread = (!matches!(parts.method, Method::GET | Method::HEAD)).then(|| Unread::new(body));
+    let is_head = parts.method == Method::HEAD;
+    let is_awaited = awaits_leave(&parts);
+    let request = http::Request::from_parts(parts, ());
     let audit_id = audit_id(request.headers());
     let style = failure_style(request.headers());
     let query = Query::new(parse_query(request.uri().query().unwrap_or_default()));
@@ -133,21 +141,18 @@ pub(crate) async fn serve(
         context.audited = trace.is_some();
         noted(&state, notes, &context);
         let context = Arc::new(context);
-        let (mut parts, body) = request.into_parts();
+        let (mut parts, ()) = request.into_parts();
         if identity.is_proxy {
             forget_proxied(&state, &mut parts.headers);
         }
-        // A read has no body; one that is sent all the same is not kept while the answer is on its way.
-        let body = (!matches!(parts.method, Method::GET | Method::HEAD)).then_some(body);
         let call = Call {
             state: state.clone(),
             context: context.clone(),
             route,
             method: parts.method,
             headers: parts.headers,
-            is_http1: parts.version < Version::HTTP_2,
             query,
-            body,
+            body: unread.clone(),
             body_room: None,
             pass,
             deadline: end.unwrap_or(started + LONGEST),
@@ -211,10 +216,27 @@ pub(crate) async fn serve(
     if let Some(trace) = trace {
         trace.answered(&mut answer, end.is_none());
     }
-    answer.body_mut().hold(match held {
+    let held = match held {
         Some(pass) => Held::Place(pass),
         None => Held::Stranger(Arc::new(peer.strangers.enter()?)),
-    });
+    };
+    let rest = unread.and_then(|unread| unread.take()).filter(|rest| !rest.is_end_stream() && !is_awaited);
+    if let Some(rest) = rest {
+        // Part of its request as long as it takes.
+        let held = held.clone();
+        state.registry.tasks.spawn(async move {
+            body::discard(rest).await;
+            drop(held);
+        });
+    }
+    if is_head {
+        let len = answer.body_mut().behead();
+        // HTTP/2 knows nothing of heads without bodies: it would send what it is given.
+        if let Some(len) = len {
+            answer.headers_mut().entry(header::CONTENT_LENGTH).or_insert(HeaderValue::from(len));
+        }
+    }
+    answer.body_mut().hold(held);
     answer.body_mut().end_at(end.unwrap_or(started + LONGEST));
     Ok(answer)
 }
@@ -230,7 +252,7 @@ struct Found {
 async fn found(
     state: &State,
     peer: &Peer,
-    request: &http::Request<Incoming>,
+    request: &http::Request<()>,
     route: &Route,
     query: &Query,
     (user, found_by): (UserInfo, Instant),
@@ -380,11 +402,7 @@ async fn credential(
 /// not the only protocol.
 fn protocol_token(headers: &HeaderMap) -> Result<Option<String>, Status> {
     const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
-    let says = |name, word: &str| {
-        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-        values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
-    };
-    if !says(header::CONNECTION, "upgrade") || !says(header::UPGRADE, "websocket") {
+    if !websocket::is_wanted(headers) {
         return Ok(None);
     }
     let values =
@@ -537,9 +555,15 @@ fn prefix(path: &str, route: &Route) -> String {
     }
 }
 
+/// Whoever said how much it is and waits to be told to go on is not told so, and sends nothing.
+fn awaits_leave(parts: &http::request::Parts) -> bool {
+    let says = |name| parts.headers.contains_key(name);
+    parts.version < Version::HTTP_2 && says(header::EXPECT) && says(header::CONTENT_LENGTH)
+}
+
 /// The one host name a request is for: what the request line or `:authority` says, and the `Host` header. Whoever
 /// stands between us and the client may go by either, so they must not say two things.
-fn host(request: &http::Request<Incoming>) -> Result<String, Status> {
+fn host(request: &http::Request<()>) -> Result<String, Status> {
     let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     let headers = request.headers().get_all(header::HOST).iter().map(HeaderValue::as_bytes);
     let mut names = authority.into_iter().chain(headers);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::MissedTickBehavior;
@@ -27,6 +28,7 @@ use crate::presented::Presented;
 use crate::socket::Socket;
 use crate::strangers::{Strangers, TooManyAnswers};
 use crate::turns::Lane;
+use crate::websocket::{Session, Wish};
 
 /// Watches a client may have open on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 1_000;
@@ -155,23 +157,45 @@ async fn serve_http1(
 ) -> Result<(), DriveError> {
     let mut answers = Answers::default();
     let (made, head_patience) = (answers.made(), state.bounds.head_patience);
-    let service = service_fn(move |request| {
-        let (state, peer, made) = (state.clone(), peer.clone(), made.clone());
+    let agreed: Arc<Mutex<Option<Session>>> = Arc::default();
+    let slot = agreed.clone();
+    let service = service_fn(move |mut request| {
+        let (state, peer, made, slot) = (state.clone(), peer.clone(), made.clone(), slot.clone());
         async move {
+            let wish = Wish::of(&mut request);
             let answer = chain::serve(state, peer, request).await?;
-            made.note(answer.body());
+            let (answer, session) = match wish {
+                Some(wish) => wish.granted(answer),
+                None => (answer, None),
+            };
+            match session {
+                Some(session) => *slot.lock() = Some(session),
+                None => made.note(answer.body()),
+            }
             Ok::<_, TooManyAnswers>(answer)
         }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(head_patience).max_buf_size(HEAD_BYTES_MAX as usize);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     tokio::pin!(connection);
-    tokio::select! {
-        outcome = answers.drive(connection.as_mut()) => return outcome,
-        () = closing.cancelled() => connection.as_mut().graceful_shutdown(),
+    let ended = tokio::select! {
+        outcome = answers.drive(connection.as_mut()) => Some(outcome),
+        () = closing.cancelled() => None,
+    };
+    match ended {
+        Some(outcome) => outcome?,
+        None => {
+            connection.as_mut().graceful_shutdown();
+            answers.drive(connection).await?;
+        }
     }
-    answers.drive(connection).await
+    // HTTP is over, and the connection is a web socket's or nobody's.
+    let session = agreed.lock().take();
+    match session {
+        Some(session) => Ok(session.run().await?),
+        None => Ok(()),
+    }
 }
 
 async fn serve_http2(

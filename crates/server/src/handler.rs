@@ -23,7 +23,7 @@ use polder_registry::{Answered, Query, RequestContext, Target};
 use crate::aggregator::RemoteVersion;
 use crate::answer::{self, Answer, Draft, Style};
 use crate::audit::Trace;
-use crate::body;
+use crate::body::{self, Unread};
 use crate::budget::{ORDINARY_BYTES, Room};
 use crate::limits::Pass;
 use crate::list_answer;
@@ -53,10 +53,9 @@ pub(crate) struct Call {
     pub(crate) route: Route,
     pub(crate) method: Method,
     pub(crate) headers: HeaderMap,
-    pub(crate) is_http1: bool,
     pub(crate) query: Query,
     /// Taken by whoever reads it.
-    pub(crate) body: Option<hyper::body::Incoming>,
+    pub(crate) body: Option<Unread>,
     /// What the body, and what is made of it, takes up.
     pub(crate) body_room: Option<Room>,
     /// The place this request holds.
@@ -617,14 +616,14 @@ impl Call {
 
     /// The body of a write, when there is room for it, for the object it is about, and for what both are parsed into.
     pub(crate) async fn take_body(&mut self, target: &Target) -> Result<Bytes, Status> {
-        let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
+        let Some(body) = self.body.clone() else { return Ok(Bytes::new()) };
         let stored = match target.name.as_str() {
             "" => 0,
             _ => self.state.registry.weigh(&self.context, target, parsed_bytes).await,
         };
-        let expected = body::bytes_expected(&body).saturating_mul(TEXT_WEIGHT).saturating_add(stored);
+        let expected = body.bytes_expected().saturating_mul(TEXT_WEIGHT).saturating_add(stored);
         let room = self.room(expected.min(ORDINARY_BYTES)).await?;
-        let bytes = body::read(body, |rest| self.leave(rest)).await?;
+        let bytes = body::read(&body).await?;
         let own = if self.media() == PROTOBUF { message_bytes(&bytes) } else { parsed_bytes(&bytes) };
         let weight = own.saturating_add(stored);
         if let Some(room) = &room {
@@ -637,20 +636,6 @@ impl Call {
             self.context.set_pace(Some(Arc::new(turn)));
         }
         Ok(bytes)
-    }
-
-    /// Lets a client send on for a while after its body was refused, as part of its request.
-    fn leave(&self, rest: hyper::body::Incoming) {
-        // Whoever said how much it is and waits to be told to go on is not told so, and sends nothing.
-        let says = |name| self.headers.contains_key(name);
-        if self.is_http1 && says(header::EXPECT) && says(header::CONTENT_LENGTH) {
-            return;
-        }
-        let pass = self.pass.clone();
-        self.state.registry.tasks.spawn(async move {
-            body::discard(rest).await;
-            drop(pass);
-        });
     }
 
     /// The object in the body. Custom resources have no messages.

@@ -42,6 +42,7 @@ mod table;
 mod threads;
 mod transfer;
 mod turns;
+mod websocket;
 mod weight;
 mod yaml;
 

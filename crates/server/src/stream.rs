@@ -23,6 +23,7 @@ use crate::limits::{Pass, Weight};
 use crate::negotiate::{Form, Media};
 use crate::present::{Presenter, frame};
 use crate::table::IncludeObject;
+use crate::websocket::IsWatch;
 
 /// How often an idle watch hears how far the server is.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(50);
@@ -106,6 +107,7 @@ pub(crate) fn answer(
         Media::Protobuf => HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch"),
     };
     answer.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    answer.extensions_mut().insert(IsWatch);
     answer.body_mut().end_at(end + GRACE);
     answer
 }

@@ -73,7 +73,11 @@ pub(crate) async fn import(mut call: Call, target: &Target, style: Style) -> Res
     if media != MEDIA {
         return Err(Status::unsupported_media_type(&[MEDIA]));
     }
-    let body = call.body.take().ok_or_else(|| Status::bad_request("the body is empty"))?;
+    let body = call
+        .body
+        .take()
+        .and_then(|body| body.take())
+        .ok_or_else(|| Status::bad_request("the body is empty"))?;
     let mut import = call.state.registry.import(call.context.clone(), target).await?;
     let mut lines = IncomingLines { body, waiting: BytesMut::new(), seen: 0 };
     loop {

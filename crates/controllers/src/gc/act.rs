@@ -11,7 +11,7 @@ use polder_model::{GroupResource, GroupVersionResource, SmolStr, Status, Value, 
 
 use super::index::{ObjectRef, owners};
 use super::plan::{self, Action, FOREGROUND, ORPHAN, Owner, finalizers_without};
-use super::{GarbageCollector, Task, Tended, remote};
+use super::{GarbageCollector, Task, Tended, remote, sweep};
 use crate::meta::{has_finalizer, is_deleting};
 use crate::recorder::Recorder;
 
@@ -27,7 +27,7 @@ const SIGNS: &[&str] = &["\"ownerReferences\"", "\"foregroundDeletion\"", "\"orp
 /// One turn in one plane: what it serves, and what has been found out about owners.
 pub(super) struct Turn<'a> {
     pub(super) plane: &'a InPlane,
-    tended: &'a Tended,
+    pub(super) tended: &'a Tended,
     resources: Vec<ResourceFacts>,
     owners: Mutex<HashMap<SmolStr, Owner>>,
     /// Those of them that extension servers keep.
@@ -74,6 +74,7 @@ impl GarbageCollector {
                 }
                 failed.map_or(Ok(Next::Done), Err)
             }
+            Task::Sweep => turn.tend_elsewhere().await,
             Task::Scan => {
                 turn.build().await?;
                 if !tended.scanned.swap(true, Ordering::AcqRel) {
@@ -107,7 +108,7 @@ impl GarbageCollector {
 
 impl Turn<'_> {
     /// Looks at the whole plane once, for all who need to know.
-    async fn build(&self) -> Result<(), Status> {
+    pub(super) async fn build(&self) -> Result<(), Status> {
         let build = async {
             for facts in self.resources.iter().filter(|facts| facts.deletable) {
                 self.build_from(facts).await?;
@@ -148,7 +149,7 @@ impl Turn<'_> {
 
     /// Looks at objects that depend on `owner`, who is gone: each of them once, whatever becomes of it. Those that must be
     /// looked at again later are returned.
-    async fn look_at_all(
+    pub(super) async fn look_at_all(
         &self,
         objects: &[ObjectRef],
         owner: Option<&SmolStr>,
@@ -220,15 +221,19 @@ impl Turn<'_> {
                 if waits && has_dependents {
                     self.break_circle(object, &value, uid).await?;
                 }
-                let Some(resource) = self.version_of(&object.resource) else { return Ok(Next::Done) };
-                self.plane.delete(&resource, &object.namespace, &object.name, options).await?;
+                self.delete(object, options).await?;
             }
         }
         Ok(Next::Done)
     }
 
     /// What an owner is, for an object that names it.
-    async fn owner(&self, object: &ObjectRef, reference: &Value, uid: &SmolStr) -> Result<Owner, Status> {
+    pub(super) async fn owner(
+        &self,
+        object: &ObjectRef,
+        reference: &Value,
+        uid: &SmolStr,
+    ) -> Result<Owner, Status> {
         if let Some(known) = self.owners.lock().get(uid) {
             return Ok(*known);
         }
@@ -283,6 +288,9 @@ impl Turn<'_> {
     /// An owner that goes after its dependents: asks those it waits for to go, or goes.
     async fn await_dependents(&self, object: &ObjectRef, value: &Value) -> Result<Next, Status> {
         self.build().await?;
+        if let Some(next) = self.hear_of_dependents(value).await? {
+            return Ok(next);
+        }
         let uid = value.str_at(&["metadata", "uid"]).unwrap_or_default();
         let awaited = self.tended.index.lock().awaited(uid, usize::MAX);
         if awaited.is_empty() {
@@ -298,6 +306,11 @@ impl Turn<'_> {
             let looks = some.iter().map(|dependent| async move {
                 match self.get(dependent).await? {
                     Some(found) if !is_deleting(&found) => Box::pin(self.look_at(dependent)).await.map(|_| 1),
+                    // No feed tells of its end.
+                    None if self.is_elsewhere(dependent) => {
+                        self.tended.index.lock().detach(dependent, uid);
+                        Ok(0)
+                    }
                     _ => Ok(0),
                 }
             });
@@ -308,12 +321,19 @@ impl Turn<'_> {
                 }
             }
         }
-        failed.map_or(Ok(Next::Done), Err)
+        let next = match awaited.iter().any(|dependent| self.is_elsewhere(dependent)) {
+            true => Next::After(sweep::WAIT),
+            false => Next::Done,
+        };
+        failed.map_or(Ok(next), Err)
     }
 
     /// An owner that leaves its dependents behind: they lose their reference to it, then it goes.
     async fn leave_orphans(&self, object: &ObjectRef, value: &Value) -> Result<Next, Status> {
         self.build().await?;
+        if let Some(next) = self.hear_of_dependents(value).await? {
+            return Ok(next);
+        }
         let uid = SmolStr::new(value.str_at(&["metadata", "uid"]).unwrap_or_default());
         let dependents = self.tended.index.lock().dependents(&uid, TURN_LEN_MAX);
         if dependents.is_empty() {
@@ -377,7 +397,9 @@ impl Turn<'_> {
     }
 
     async fn patch(&self, object: &ObjectRef, patch: Value) -> Result<(), Status> {
-        let Some(resource) = self.version_of(&object.resource) else { return Ok(()) };
+        let Some(resource) = self.version_of(&object.resource) else {
+            return self.patch_elsewhere(object, patch).await;
+        };
         match self.plane.merge(&resource, &object.namespace, &object.name, patch).await {
             Err(status) if status.code == 404 => Ok(()),
             outcome => outcome.map(drop),
@@ -385,11 +407,25 @@ impl Turn<'_> {
     }
 
     async fn get(&self, object: &ObjectRef) -> Result<Option<Arc<Value>>, Status> {
-        let Some(resource) = self.version_of(&object.resource) else { return Ok(None) };
+        let Some(resource) = self.version_of(&object.resource) else {
+            return self.get_elsewhere(object).await;
+        };
         self.plane.get(&resource, &object.namespace, &object.name).await
     }
 
-    fn version_of(&self, resource: &GroupResource) -> Option<GroupVersionResource> {
+    async fn delete(&self, object: &ObjectRef, options: Delete) -> Result<(), Status> {
+        let Some(resource) = self.version_of(&object.resource) else {
+            return self.delete_elsewhere(object, options).await;
+        };
+        self.plane.delete(&resource, &object.namespace, &object.name, options).await
+    }
+
+    /// Whether it is an extension server's, of whose changes nobody tells.
+    fn is_elsewhere(&self, object: &ObjectRef) -> bool {
+        self.version_of(&object.resource).is_none()
+    }
+
+    pub(super) fn version_of(&self, resource: &GroupResource) -> Option<GroupVersionResource> {
         let is = |facts: &&ResourceFacts| {
             facts.name.group == resource.group && facts.name.resource == resource.resource
         };

@@ -5,8 +5,8 @@
 //! when an object that may have dependents goes, kept up by the feed, and dropped when other planes need the room. An
 //! owner's end is told once, so a plane in which nothing is deleted has no index.
 //!
-//! Owners may be objects of extension servers (`remote`). What extension servers keep is not collected: no feed tells of it,
-//! and to ask each of them at the end of each object would let one plane's server slow down everything else there.
+//! Owners, and those who depend on them, may be objects of extension servers (`remote`). No feed tells of those: in planes
+//! that have such servers, and in no others, what they keep is listed now and then and put into the index (`sweep`).
 //!
 //! Invariant: an object is deleted only after a fresh look at all its owners, and only the very version that was looked at.
 
@@ -14,13 +14,14 @@ mod act;
 mod index;
 mod plan;
 mod remote;
+mod sweep;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use polder_client::resource::EVENTS;
+use polder_client::resource::{API_SERVICES, EVENTS};
 use polder_client::{Answer, Change, Controller, InPlane, Interest, Next, Snapshot, Wake};
 use polder_model::{GroupResource, PlaneId, SmolStr, Value, format_smolstr};
 use tokio::sync::OnceCell;
@@ -58,6 +59,8 @@ struct Tended {
     unseen: Mutex<Vec<ObjectRef>>,
     /// What was looked at and must be looked at again, since nobody tells of the end of its owners.
     later: Mutex<Vec<ObjectRef>>,
+    /// What extension servers keep.
+    elsewhere: Mutex<sweep::Elsewhere>,
     used: AtomicU64,
 }
 
@@ -72,6 +75,8 @@ enum Task {
     Owner { group: SmolStr, kind: SmolStr, namespace: SmolStr, name: SmolStr },
     /// Everything.
     Scan,
+    /// Everything that extension servers keep.
+    Sweep,
 }
 
 impl Task {
@@ -85,6 +90,7 @@ impl Task {
                 format_smolstr!("owner,{group},{kind},{namespace},{name}")
             }
             Task::Scan => SmolStr::new_static("scan"),
+            Task::Sweep => SmolStr::new_static("sweep"),
         }
     }
 
@@ -105,6 +111,7 @@ impl Task {
                 name: SmolStr::new(name),
             },
             ["scan"] => Task::Scan,
+            ["sweep"] => Task::Sweep,
             _ => return None,
         })
     }
@@ -130,6 +137,14 @@ impl Controller for GarbageCollector {
             namespace: change.namespace.clone(),
             name: change.name.clone(),
         };
+        if change.is(&API_SERVICES)
+            && [&change.old, &change.new].into_iter().flatten().any(|one| one.may_contain(sweep::SIGN))
+        {
+            if let Some(tended) = &tended {
+                tended.elsewhere.lock().look_again();
+            }
+            wake(Task::Sweep.key());
+        }
         let (old, new) = (owned(&change.old), owned(&change.new));
         if let Some(new) = &change.new {
             let tied = owned(&change.new)
@@ -144,6 +159,10 @@ impl Controller for GarbageCollector {
             let uid = old.value().str_at(&["metadata", "uid"]).unwrap_or_default();
             if !tended.as_ref().is_some_and(|tended| tended.index.lock().is_free(uid)) {
                 wake(Task::Gone(SmolStr::new(uid)).key());
+            }
+            // Somebody may depend on it of whom nobody has told.
+            if tended.as_ref().is_some_and(|tended| tended.elsewhere.lock().is_extended()) {
+                wake(Task::Sweep.key());
             }
         }
         if let Some(tended) = tended {
@@ -184,6 +203,7 @@ impl Controller for GarbageCollector {
         // What was remembered may lack what no change told of.
         self.planes.lock().remove(&plane);
         wake(Task::Scan.key());
+        wake(Task::Sweep.key());
     }
 
     fn forget(&self, is_gone: &dyn Fn(PlaneId) -> bool) {
@@ -239,7 +259,7 @@ mod tests {
             namespace: SmolStr::default(),
             name: SmolStr::new("a"),
         };
-        for task in [Task::Gone(SmolStr::new("u")), Task::Object(object), owner, Task::Scan] {
+        for task in [Task::Gone(SmolStr::new("u")), Task::Object(object), owner, Task::Scan, Task::Sweep] {
             assert_eq!(Task::parse(&task.key()), Some(task));
         }
         assert_eq!(Task::parse("else"), None);

@@ -105,7 +105,10 @@ fn extension_servers_answer() {
     let server = start(
         &polder,
         polite(move |asked, out| {
-            noted.lock().unwrap().push(asked.clone());
+            // Controllers ask what is there on their own account.
+            if !asked.all("x-remote-user").iter().any(|user| user.contains(":kube-system:")) {
+                noted.lock().unwrap().push(asked.clone());
+            }
             let body = json!({"path": asked.path, "body": String::from_utf8_lossy(&asked.body)}).to_string();
             write!(
                 out,

@@ -1,6 +1,6 @@
 //! Reference sections 1 and 5: how requests that go nowhere are answered.
 
-use polder_test_support::http2::{DATA, END_HEADERS, Http2, PING, RST_STREAM};
+use polder_test_support::http2::{DATA, END_HEADERS, END_STREAM, Http2, PING, RST_STREAM};
 use polder_test_support::{Client, Reply, json};
 
 use crate::process::{MAPS, Polder};
@@ -275,6 +275,11 @@ fn refused_bodies_are_sent_on(acme: &Client) {
     let stream = http2.begin(&head, END_HEADERS).unwrap();
     assert!(http2.body(stream).unwrap().contains("limit is 3145728"));
     http2.send(DATA, 0, stream, &large[..16 << 10]).unwrap();
+    is_not_reset(&mut http2);
+}
+
+/// What was sent has been looked at, and nobody minded.
+fn is_not_reset(http2: &mut Http2) {
     http2.send(PING, 0, 0, &[7; 8]).unwrap();
     loop {
         let frame = http2.frame().unwrap();
@@ -283,6 +288,57 @@ fn refused_bodies_are_sent_on(acme: &Client) {
             break;
         }
     }
+}
+
+/// Whoever is refused before its body has been read hears why, and may finish what it was sending.
+#[test]
+fn refusals_are_heard_while_bodies_are_sent() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    let stranger = acme.anonymous().unwrap();
+    let maps = format!("/clusters/acme{MAPS}");
+    let (mode, run) = (format!("{maps}?fieldValidation=Often"), format!("{maps}?dryRun=Some"));
+    let lost = format!("/clusters/nobody{MAPS}");
+    for (client, method, path, expected) in [
+        (&acme, "POST", &mode, "Unsupported value: \\\"Often\\\""),
+        (&acme, "POST", &run, "Unsupported value: [\\\"Some\\\"]"),
+        (&acme, "PUT", &maps, "does not allow this method"),
+        (&acme, "POST", &lost, "not found"),
+        (&stranger, "POST", &maps, "system:anonymous"),
+    ] {
+        let mut http2 = Http2::open(client, 1 << 20).unwrap();
+        let head = [
+            (":method", method),
+            (":scheme", "https"),
+            (":authority", "x"),
+            (":path", path),
+            ("content-type", "application/json"),
+        ];
+        let stream = http2.begin(&head, END_HEADERS).unwrap();
+        let said = http2.body(stream).unwrap_or_else(|error| panic!("{method} {path}: {error}"));
+        assert!(said.contains(expected), "{method} {path}: {said}");
+        http2.send(DATA, END_STREAM, stream, b"{}").unwrap();
+        is_not_reset(&mut http2);
+    }
+}
+
+/// Whoever asks for the head of an answer gets that, and how long the rest would be.
+#[test]
+fn heads_have_no_bodies() {
+    let polder = Polder::start();
+    for path in ["/api/v1/namespaces/default", "/api/v1/namespaces", "/healthz", "/nothing"] {
+        let mut http2 = Http2::open(&polder.admin, 1 << 20).unwrap();
+        let head = [(":method", "HEAD"), (":scheme", "https"), (":authority", "x"), (":path", path)];
+        let stream = http2.request(&head).unwrap();
+        assert_eq!(http2.body(stream).unwrap(), "", "{path}");
+    }
+    let whole = polder.admin.get("/api/v1/namespaces/default").text();
+    let mut connection = polder.admin.connect().unwrap();
+    let head = polder.admin.head("HEAD", "/api/v1/namespaces/default", &[("Connection", "close")], b"");
+    connection.write(head.as_bytes()).unwrap();
+    let said = connection.rest().unwrap();
+    assert!(said.contains(&format!("\r\ncontent-length: {}\r\n", whole.len())), "{said}");
+    assert!(said.ends_with("\r\n\r\n"), "{said}");
 }
 
 /// Every answer names its audit id, the client's own if it sent one, and may not be cached.

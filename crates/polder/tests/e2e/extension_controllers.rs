@@ -18,7 +18,7 @@ const GROUP: &str = "wardle.example.com";
 
 /// Leads a plane to a server for several group versions.
 #[track_caller]
-fn register(plane: &Client, server: &ExtensionServer, served: &[(&str, &str)]) {
+pub(crate) fn register(plane: &Client, server: &ExtensionServer, served: &[(&str, &str)]) {
     for (group, version) in served {
         for (path, object) in server.objects("default", "api", group, version) {
             let reply = plane.post(&path, &object);
@@ -28,7 +28,7 @@ fn register(plane: &Client, server: &ExtensionServer, served: &[(&str, &str)]) {
 }
 
 /// Answers whether a server is there, with resources of this description.
-fn discover(asked: &Asked, out: &mut dyn Write, resources: &Value) -> Option<std::io::Result<()>> {
+pub(crate) fn discover(asked: &Asked, out: &mut dyn Write, resources: &Value) -> Option<std::io::Result<()>> {
     let (group, version) = asked.path.strip_prefix("/apis/")?.split_once('/')?;
     (!version.contains('/')).then(|| {
         let list = json!({

@@ -15,6 +15,7 @@ mod custom;
 mod discovery;
 mod errors;
 mod extension_controllers;
+mod extension_garbage;
 mod fairness;
 mod floods;
 mod forms;

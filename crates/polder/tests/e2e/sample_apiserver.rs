@@ -142,4 +142,25 @@ fn sample_apiserver() {
     assert_eq!(event().split_whitespace().next(), Some("DELETED"));
     let left = said(kubectl(&["get", "flunders", "-o", "name"]));
     assert_eq!(left, "");
+
+    // What it keeps goes, stays and is waited for as what the plane keeps.
+    for (policy, stays) in [("background", false), ("orphan", true), ("foreground", false)] {
+        said(kubectl(&["create", "configmap", policy]));
+        let uid = said(kubectl(&["get", "configmap", policy, "-o", "jsonpath={.metadata.uid}"]));
+        let owned = FLUNDER.replace("my-first-flunder", policy)
+            + &format!(
+                "  ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: {policy}, uid: {uid}, blockOwnerDeletion: true}}]\n"
+            );
+        let file = polder.file("owned.yaml", &owned);
+        said(kubectl(&["create", "-f", file.to_str().unwrap()]));
+        said(kubectl(&["delete", "configmap", policy, "--cascade", policy]));
+        let there =
+            || said(kubectl(&["get", "flunder", policy, "--ignore-not-found", "-o", "jsonpath={.metadata}"]));
+        match stays {
+            true => assert!(!there().is_empty() && !there().contains("ownerReferences"), "{}", there()),
+            // In the foreground kubectl has waited for both.
+            false if policy == "foreground" => assert_eq!(there(), ""),
+            false => eventually("it goes with its owner", || there().is_empty()),
+        }
+    }
 }

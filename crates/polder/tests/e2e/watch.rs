@@ -194,3 +194,44 @@ fn a_watch_is_open_before_there_is_news() {
         acme.head("GET", &format!("{MAPS}?watch=true&resourceVersion={from}&timeoutSeconds=1"), &[], b"");
     assert_eq!(connection.start(&head, b"").unwrap().code, 200);
 }
+
+/// Pages in browsers watch over web sockets: each event is a message, and the server says goodbye when the time is over.
+#[test]
+fn web_sockets() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme");
+    for name in ["a", "b"] {
+        acme.post(MAPS, &map(name, "x")).expect(201);
+    }
+    let wish = [
+        ("Connection", "keep-alive, Upgrade"),
+        ("Upgrade", "websocket"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ("Sec-WebSocket-Protocol", "base64.binary.k8s.io"),
+    ];
+    let said = |path: &str| {
+        let mut connection = acme.connect().unwrap();
+        connection.write(acme.head("GET", path, &wish, b"").as_bytes()).unwrap();
+        // A ping, masked with zeros.
+        connection.write(&[0x89, 0x82, 0, 0, 0, 0, b'h', b'i']).unwrap();
+        connection.rest().unwrap()
+    };
+    let watched = said(&format!("{MAPS}?watch=true&labelSelector=tier%3Dx&timeoutSeconds=2"));
+    let (head, messages) = watched.split_once("\r\n\r\n").unwrap();
+    let head = head.to_ascii_lowercase();
+    assert!(head.starts_with("http/1.1 101 "), "{head}");
+    assert!(head.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="), "{head}");
+    assert!(head.contains("sec-websocket-protocol: base64.binary.k8s.io"), "{head}");
+    let events: Vec<&str> = messages.split("{\"type\":\"").skip(1).collect();
+    assert_eq!(events.len(), 2, "{messages}");
+    assert!(events.iter().all(|event| event.starts_with("ADDED")), "{messages}");
+    // Each behind a head of its own, in two bytes and two for its length.
+    assert_eq!(messages.matches("\u{fffd}~").count(), 2, "{messages:?}");
+    assert!(messages.contains("\u{2}hi"), "the ping is answered: {messages:?}");
+    assert!(messages.ends_with("\u{2}\u{3}\u{fffd}"), "goodbye: {messages:?}");
+    // What is no watch is answered as ever.
+    let mut connection = acme.connect().unwrap();
+    let reply = connection.send(&acme.head("GET", MAPS, &wish, b""), b"").unwrap();
+    assert_eq!(reply.code, 200);
+}

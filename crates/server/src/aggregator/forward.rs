@@ -107,7 +107,7 @@ impl Call {
 
     /// The request as the extension server sees it.
     fn request(&mut self, extension: &Extension) -> Result<Request<ExtensionBody>, Status> {
-        let body: ExtensionBody = match self.body.take() {
+        let body: ExtensionBody = match self.body.take().and_then(|body| body.take()) {
             Some(body) => UnsyncBoxBody::new(body.map_err(Into::into)),
             None => UnsyncBoxBody::new(http_body_util::Empty::new().map_err(|never| match never {})),
         };

@@ -28,6 +28,10 @@ const CALL_PATIENCE: Duration = Duration::from_secs(10);
 /// What is read of an answer to a controller. It is parsed at once, and controllers keep only what they need of it.
 const CALL_BYTES_MAX: usize = 2 << 20;
 
+const JSON: &str = "application/json";
+const METADATA: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;q=0.9";
+
 /// One question.
 pub(super) struct Question<'a> {
     pub(super) method: Method,
@@ -36,6 +40,7 @@ pub(super) struct Question<'a> {
     /// What the asker has already.
     pub(super) tag: Option<&'a str>,
     pub(super) user: UserInfo,
+    pub(super) accept: &'static str,
     /// JSON, and its media type.
     pub(super) body: Option<(Vec<u8>, &'static str)>,
 }
@@ -48,7 +53,7 @@ impl<'a> Question<'a> {
             groups: vec![SmolStr::new_static(MASTERS)],
             ..UserInfo::anonymous()
         };
-        Question { method: Method::GET, path, tag: None, user, body: None }
+        Question { method: Method::GET, path, tag: None, user, accept: JSON, body: None }
     }
 }
 
@@ -142,9 +147,7 @@ impl ExtensionCaller for Aggregator {
             let Some(extension) = found else { return Ok(None) };
             let (method, body) = match &request.verb {
                 ExtensionVerb::Get => (Method::GET, None),
-                ExtensionVerb::Delete(options) => {
-                    (Method::DELETE, Some((options.to_vec(), "application/json")))
-                }
+                ExtensionVerb::Delete(options) => (Method::DELETE, Some((options.to_vec(), JSON))),
                 ExtensionVerb::Patch(patch) => {
                     (Method::PATCH, Some((patch.to_vec(), "application/merge-patch+json")))
                 }
@@ -155,7 +158,9 @@ impl ExtensionCaller for Aggregator {
                 return Err(refused(503));
             }
             let path = request.path();
-            let question = Question { method, path: &path, tag: None, user: account(request.account), body };
+            let accept = if request.metadata_only { METADATA } else { JSON };
+            let user = account(request.account);
+            let question = Question { method, path: &path, tag: None, user, accept, body };
             let asking = self.question(&plane, &extension, question, CALL_BYTES_MAX);
             let reply = match tokio::time::timeout(CALL_PATIENCE, asking).await {
                 Ok(Ok(reply)) => reply,
@@ -232,7 +237,7 @@ fn refusal(code: u16, said: &str, verb: &str, about: &str) -> Status {
 }
 
 fn request(question: Question<'_>, host: &str) -> Result<Request<ExtensionBody>, String> {
-    let Question { method, path, tag, user, body } = question;
+    let Question { method, path, tag, user, accept, body } = question;
     let (body, media) = body.map_or((Vec::new(), None), |(body, media)| (body, Some(media)));
     let len = body.len();
     let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
@@ -241,7 +246,7 @@ fn request(question: Question<'_>, host: &str) -> Result<Request<ExtensionBody>,
     *request.uri_mut() = path.parse().map_err(|_| "invalid URL".to_owned())?;
     let headers = request.headers_mut();
     headers.insert(header::HOST, HeaderValue::from_str(host).map_err(|_| "invalid host".to_owned())?);
-    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
     headers.insert(header::USER_AGENT, HeaderValue::from_static("kube-aggregator"));
     if let Some(tag) = tag.and_then(|tag| HeaderValue::from_str(tag).ok()) {
         headers.insert(header::IF_NONE_MATCH, tag);
