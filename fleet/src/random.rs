@@ -24,14 +24,14 @@ impl Random {
         Random(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
     /// One of `0..end`; zero if there is none.
     pub fn below(&mut self, end: u64) -> u64 {
-        u64::try_from((u128::from(self.next()) * u128::from(end)) >> 64).unwrap_or_default()
+        u64::try_from((u128::from(self.bits()) * u128::from(end)) >> 64).unwrap_or_default()
     }
 
     /// True this often in a million.

@@ -264,7 +264,7 @@ impl Simulation {
     fn request(&mut self) {
         let router = usize::try_from(self.random.below(self.routers.len() as u64)).unwrap_or_default();
         let kind = self.random.below(1000);
-        let write = self.random.next();
+        let write = self.random.bits();
         let (plane, request) = match kind {
             0..5 => {
                 let plane = Plane::numbered(self.next_number);
