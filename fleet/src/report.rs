@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::model::{Fleet, Inputs, Source, fleet};
+use crate::model::{Fleet, Input, Inputs, Source, fleet};
 use crate::router::Retry;
 use crate::scenario::{Report, Row};
 
@@ -36,7 +36,9 @@ pub fn model(inputs: &Inputs) -> String {
         line(&mut text, &format!("| {what} | {value} |"));
     }
     line(&mut text, "\n| input | cells if half | cells if double |\n|---|---|---|");
-    for row in Inputs::ALL.iter().skip(1) {
+    // Twice the planes is another question, and nobody can use more than all of a machine.
+    let changes = |row: &&crate::model::Row| !matches!(row.input, Input::Planes | Input::Headroom);
+    for row in Inputs::ALL.iter().filter(changes) {
         let half = fleet(&inputs.scaled(row.input, 0.5));
         let double = fleet(&inputs.scaled(row.input, 2.0));
         if half.cells == size.cells && double.cells == size.cells {
