@@ -66,7 +66,6 @@ pub fn config(size: &Size) -> Config {
             writes: writes_mean * 5 / 2,
         },
         sweep_every_ticks: u64::from(size.thorough),
-        without: None,
     }
 }
 
@@ -131,7 +130,6 @@ mod tests {
     use super::*;
     use crate::random::seed_from_environment;
     use crate::router::Retry;
-    use crate::simulation::Safeguard;
 
     fn small(seed: u64) -> Size {
         eprintln!("fleet: POLDER_SEED={seed}");
@@ -174,40 +172,6 @@ mod tests {
         let one = format!("{:?}", run(&size, |_| {}));
         assert_eq!(one, format!("{:?}", run(&size, |_| {})));
         assert_ne!(one, format!("{:?}", run(&Size { seed: 8, ..size }, |_| {})));
-    }
-
-    /// A fleet without one of its safeguards, with many failures of the kind that it is for.
-    fn harmed(without: Option<Safeguard>) -> String {
-        let mut found = Vec::new();
-        for seed in 1..6 {
-            let mut simulation = Simulation::new(Config { without, ..config(&small(seed)) });
-            simulation.add_cell();
-            simulation.set_faults(Faults {
-                cell: 10_000,
-                cell_cut: 60_000,
-                router_cut: 60_000,
-                mover: 30_000,
-                ..Faults::default()
-            });
-            simulation.run(400);
-            simulation.settle(2_000);
-            simulation.audit(50);
-            found.extend(simulation.violations().to_vec());
-        }
-        found.join("\n")
-    }
-
-    #[test]
-    fn every_safeguard_is_needed() {
-        let check = |without, harm: &str| {
-            let found = harmed(Some(without));
-            assert!(found.contains(harm), "without {without:?}: {found}");
-        };
-        assert_eq!(harmed(None), "");
-        check(Safeguard::Leases, "has two owners");
-        check(Safeguard::CopiesInBackups, "is not in its backup");
-        check(Safeguard::RevisionCeilings, "version");
-        check(Safeguard::Tickets, "has no owner");
     }
 
     #[test]

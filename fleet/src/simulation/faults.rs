@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Safeguard, Simulation};
+use super::Simulation;
 use crate::cell::Cell;
 use crate::map::{CellId, Zone};
 use crate::placement;
@@ -219,11 +219,6 @@ impl Simulation {
         let Some((incarnation, floor)) = self.directory.place(id, zone, now + self.config.lease_ticks) else {
             return;
         };
-        if self.config.without == Some(Safeguard::RevisionCeilings)
-            && let Some(member) = self.directory.member_mut(id)
-        {
-            member.revision_ceiling = 0;
-        }
         // Taken for dead, and perhaps not: what is left of it may go on, and must not matter.
         self.replaced.push((now + REPLACED_TICKS, old.clone()));
         let before = old.planes().clone();

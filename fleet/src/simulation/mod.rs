@@ -43,20 +43,6 @@ pub struct Config {
     pub bounds: Load,
     /// Look at every plane this often.
     pub sweep_every_ticks: u64,
-    pub without: Option<Safeguard>,
-}
-
-/// What keeps a fleet from harm. Tests leave one out, to see that it is needed and that the judge would notice.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Safeguard {
-    /// A cell serves only while it has a lease.
-    Leases,
-    /// A plane is handed over only when the target's backup has it.
-    CopiesInBackups,
-    /// A restored cell goes on above all revisions it may have given out.
-    RevisionCeilings,
-    /// A message commits the very ticket it was sent for.
-    Tickets,
 }
 
 /// Over how long writes are counted before cells are relieved.
@@ -228,10 +214,6 @@ impl Simulation {
     fn keep_up(&mut self) {
         let now = self.now;
         let reachable = !self.broken.directory_away();
-        if self.config.without == Some(Safeguard::Leases) {
-            let all = self.cells.values_mut().chain(self.replaced.iter_mut().map(|(_, cell)| cell));
-            all.for_each(|cell| cell.lease_until = u64::MAX);
-        }
         for (id, cell) in &mut self.cells {
             let zone = self.directory.member(*id).map(|member| member.backup_zone);
             if zone.is_some_and(|zone| self.broken.zone_up(zone)) && !self.broken.is_seeding(*id) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Safeguard, Simulation, WINDOW_TICKS, new_member};
+use super::{Simulation, WINDOW_TICKS, new_member};
 use crate::cell::{Cell, Copied, State};
 use crate::directory::Ticket;
 use crate::map::{CellId, Plane, Slot};
@@ -105,9 +105,7 @@ impl Simulation {
                 }
             }
             Stage::Cover { received_at } => {
-                let since =
-                    if self.config.without == Some(Safeguard::CopiesInBackups) { 0 } else { received_at };
-                let covered = |cell: &Cell| cell.serves(now) && cell.covers(ticket, since);
+                let covered = |cell: &Cell| cell.serves(now) && cell.covers(ticket, received_at);
                 if !self.cells.get(&ticket.to).is_some_and(covered) {
                     return Step::Wait;
                 }
@@ -148,10 +146,7 @@ impl Simulation {
         let now = self.now;
         let arrived: Vec<Ticket> =
             self.commits.extract_if(.., |(at, _)| *at <= now).map(|(_, ticket)| ticket).collect();
-        for mut ticket in arrived {
-            if self.config.without == Some(Safeguard::Tickets) {
-                ticket = self.directory.tickets().get(&ticket.plane).copied().unwrap_or(ticket);
-            }
+        for ticket in arrived {
             self.counts.moves_done += u64::from(self.directory.commit(&ticket).is_ok());
         }
         let flips: Vec<_> = self.flips.extract_if(.., |(at, ..)| *at <= now).collect();
