@@ -29,6 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("polder", &["polder-server", "polder-controllers", "polder-store-embedded", "polder-client-http"]),
     ("polder-test-support", &["polder-server", "polder-controllers", "polder-client-http"]),
     ("polder-bench", &[]),
+    ("polder-fleet", &[]),
     ("polder-fuzz", &["polder-server", "polder-client-http"]),
     ("polder-e2e-kube", &[]),
     ("xtask", &["polder-client-http"]),
