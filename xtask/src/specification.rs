@@ -15,6 +15,7 @@ mod tests {
         ("store", "crates/store"),
         ("conformance", "crates/store/src/conformance"),
         ("store-embedded", "crates/store-embedded"),
+        ("store-etcd", "crates/store-etcd"),
         ("auth", "crates/auth"),
         ("admission", "crates/admission"),
         ("client", "crates/client"),

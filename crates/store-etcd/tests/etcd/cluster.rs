@@ -1,10 +1,11 @@
 //! etcd for tests, and a way to it that can be cut.
 
+use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -24,14 +25,19 @@ pub(crate) fn start(arguments: &[&str]) -> Option<(Child, String)> {
     start_with("http", arguments)
 }
 
+/// Where the program is.
+pub(crate) fn program() -> Option<OsString> {
+    let program = std::env::var_os(crate::PROGRAM).filter(|path| fs::exists(path).unwrap_or(false));
+    if program.is_none() {
+        // Not `eprintln!`: the line must be seen although the test passes.
+        writeln!(std::io::stderr(), "left out: no etcd ({} is not set)", crate::PROGRAM).ok();
+    }
+    program
+}
+
 /// The same, with TLS or without.
 pub(crate) fn start_with(scheme: &str, arguments: &[&str]) -> Option<(Child, String)> {
-    let program = std::env::var_os("POLDER_TEST_ETCD").filter(|path| fs::exists(path).unwrap_or(false));
-    let Some(program) = program else {
-        // Not `eprintln!`: the line must be seen although the test passes.
-        writeln!(std::io::stderr(), "left out: no etcd (POLDER_TEST_ETCD is not set)").ok();
-        return None;
-    };
+    let program = program()?;
     let health = free_port();
     let client = format!("{scheme}://127.0.0.1:{}", free_port());
     let peer = format!("http://127.0.0.1:{}", free_port());
@@ -75,13 +81,20 @@ pub(crate) fn post(url: &str, path: &str, body: &str) -> String {
     post_as(url, path, body, "")
 }
 
-pub(crate) fn post_as(url: &str, path: &str, body: &str, token: &str) -> String {
-    let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
+/// The same, of somebody who may not be there.
+pub(crate) fn try_post(url: &str, path: &str, body: &str, token: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap())?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let len = body.len();
     let token = if token.is_empty() { String::new() } else { format!("Authorization: {token}\r\n") };
-    write!(stream, "POST {path} HTTP/1.0\r\n{token}Content-Length: {len}\r\n\r\n{body}").unwrap();
+    write!(stream, "POST {path} HTTP/1.0\r\n{token}Content-Length: {len}\r\n\r\n{body}")?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+pub(crate) fn post_as(url: &str, path: &str, body: &str, token: &str) -> String {
+    let answer = try_post(url, path, body, token).unwrap();
     assert!(answer.starts_with("HTTP/1.0 200") || answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
     answer
 }
@@ -110,15 +123,18 @@ pub(crate) fn history(url: &str) -> JournalOptions {
 pub(crate) struct Way {
     port: u16,
     to: String,
-    cut: Mutex<Option<Arc<Cut>>>,
+    /// What is cut, and who listens.
+    cut: Mutex<Option<(Arc<Cut>, thread::JoinHandle<()>)>>,
     /// What the server says goes nowhere.
     is_mute: Arc<AtomicBool>,
+    /// Milliseconds that everything takes, in both directions.
+    delay: Arc<AtomicU32>,
 }
 
 #[derive(Default)]
 struct Cut {
     is_cut: AtomicBool,
-    open: Mutex<Vec<TcpStream>>,
+    open: Mutex<Vec<Weak<TcpStream>>>,
 }
 
 impl Way {
@@ -128,6 +144,7 @@ impl Way {
             to: url.strip_prefix("http://").unwrap().to_owned(),
             cut: Mutex::new(None),
             is_mute: Arc::default(),
+            delay: Arc::default(),
         };
         way.open();
         way
@@ -142,11 +159,20 @@ impl Way {
         if own.is_some() {
             return;
         }
-        let listener = TcpListener::bind(("127.0.0.1", self.port)).unwrap();
+        // While it was cut somebody else may have had the port for a moment.
+        let patience = Instant::now() + Duration::from_secs(60);
+        let listener = loop {
+            match TcpListener::bind(("127.0.0.1", self.port)) {
+                Ok(listener) => break listener,
+                Err(error) => assert!(Instant::now() < patience, "{error}"),
+            }
+            thread::sleep(Duration::from_millis(10));
+        };
         let cut = Arc::new(Cut::default());
-        *own = Some(cut.clone());
+        let cutting = cut.clone();
         let (to, is_mute, is_heard) = (self.to.clone(), self.is_mute.clone(), Arc::default());
-        thread::spawn(move || {
+        let delay = self.delay.clone();
+        let listening = thread::spawn(move || {
             for stream in listener.incoming() {
                 if cut.is_cut.load(Ordering::Acquire) {
                     return;
@@ -154,11 +180,17 @@ impl Way {
                 let (Ok(stream), Ok(server)) = (stream, TcpStream::connect(&to)) else { continue };
                 stream.set_nodelay(true).ok();
                 server.set_nodelay(true).ok();
-                cut.open.lock().extend([stream.try_clone().unwrap(), server.try_clone().unwrap()]);
-                pass_on(stream.try_clone().unwrap(), server.try_clone().unwrap(), &is_heard);
-                pass_on(server, stream, &is_mute);
+                let (stream, server) = (Arc::new(stream), Arc::new(server));
+                {
+                    let mut open = cut.open.lock();
+                    open.retain(|stream| stream.strong_count() > 0);
+                    open.extend([Arc::downgrade(&stream), Arc::downgrade(&server)]);
+                }
+                pass_on(stream.clone(), server.clone(), &is_heard, &delay);
+                pass_on(server, stream, &is_mute, &delay);
             }
         });
+        *own = Some((cutting, listening));
     }
 
     /// Lets nobody hear what the server says, or lets them again.
@@ -166,15 +198,18 @@ impl Way {
         self.is_mute.store(is_mute, Ordering::Release);
     }
 
+    /// Makes everything take longer.
+    pub(crate) fn delay(&self, delay: Duration) {
+        self.delay.store(u32::try_from(delay.as_millis()).unwrap(), Ordering::Release);
+    }
+
     pub(crate) fn cut(&self) {
-        let Some(cut) = self.cut.lock().take() else { return };
+        let Some((cut, listening)) = self.cut.lock().take() else { return };
         cut.is_cut.store(true, Ordering::Release);
         // Wakes the listener, which then goes.
         TcpStream::connect(("127.0.0.1", self.port)).ok();
-        while TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
-            thread::sleep(Duration::from_millis(1));
-        }
-        for stream in cut.open.lock().drain(..) {
+        listening.join().unwrap();
+        for stream in cut.open.lock().drain(..).filter_map(|stream| stream.upgrade()) {
             stream.shutdown(Shutdown::Both).ok();
         }
     }
@@ -186,9 +221,10 @@ impl Drop for Way {
     }
 }
 
-fn pass_on(mut from: TcpStream, mut to: TcpStream, is_mute: &Arc<AtomicBool>) {
-    let is_mute = is_mute.clone();
+fn pass_on(from: Arc<TcpStream>, to: Arc<TcpStream>, is_mute: &Arc<AtomicBool>, delay: &Arc<AtomicU32>) {
+    let (is_mute, delay) = (is_mute.clone(), delay.clone());
     thread::spawn(move || {
+        let (mut from, mut to) = (&*from, &*to);
         let mut buffer = [0; 16 << 10];
         while let Ok(len @ 1..) = from.read(&mut buffer) {
             // A stream that has lost something is of no use any more: it says nothing until it ends.
@@ -196,6 +232,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, is_mute: &Arc<AtomicBool>) {
                 while matches!(from.read(&mut buffer), Ok(1..)) {}
                 break;
             }
+            thread::sleep(Duration::from_millis(delay.load(Ordering::Acquire).into()));
             if to.write_all(&buffer[..len]).is_err() {
                 break;
             }
