@@ -8,6 +8,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use polder_client::resource::API_SERVICES;
@@ -150,11 +151,18 @@ impl Turn<'_> {
     /// Makes sure that what depends on an object elsewhere is known as of its deletion. Otherwise, when to go on.
     pub(super) async fn hear_of_dependents(&self, owner: &Value) -> Result<Option<Next>, Status> {
         let deleted = owner.str_at(&["metadata", "deletionTimestamp"]).and_then(timestamp::seconds);
-        {
-            let elsewhere = self.tended.elsewhere.lock();
-            if elsewhere.extended == Some(false) || deleted.is_none_or(|deleted| elsewhere.known > deleted) {
-                return Ok(None);
+        let extended = self.tended.elsewhere.lock().extended;
+        let is_extended = match extended {
+            Some(extended) => extended,
+            // Most planes have none, and nobody waits there for somebody else to find that out.
+            None => {
+                let found = !self.services().await?.is_empty();
+                *self.tended.elsewhere.lock().extended.get_or_insert(found)
             }
+        };
+        let known = self.tended.elsewhere.lock().known;
+        if !is_extended || deleted.is_none_or(|deleted| known > deleted) {
+            return Ok(None);
         }
         Ok(match self.sweep().await? {
             Swept::Nothing | Swept::Whole => None,
@@ -206,13 +214,18 @@ impl Turn<'_> {
         Ok(Swept::Whole)
     }
 
+    /// What leads to extension servers.
+    async fn services(&self) -> Result<Vec<Arc<Value>>, Status> {
+        let query = Query { containing: &[SIGN], limit: SERVICES_MAX, ..Query::default() };
+        self.plane.client.list(self.plane.plane, &API_SERVICES, query).await
+    }
+
     /// Asks all extension servers what they serve. Nothing if there are none.
     async fn begin(&self) -> Result<Option<Pass>, Status> {
         self.build().await?;
         let (client, plane) = (&self.plane.client, self.plane.plane);
         let began = client.now();
-        let query = Query { containing: &[SIGN], limit: SERVICES_MAX, ..Query::default() };
-        let services = client.list(plane, &API_SERVICES, query).await?;
+        let services = self.services().await?;
         let mut versions: Vec<(SmolStr, Reverse<i64>, SmolStr)> = services
             .iter()
             .map(|service| {
