@@ -70,9 +70,14 @@ fn engine_failed(error: &EngineError) -> Status {
         EngineError::Overtaken => {
             Status::too_many_requests("other replicas were first again and again: please try again", 1)
         }
+        EngineError::Unreachable(_) => {
+            tracing::warn!(error = error as &dyn std::error::Error, "nothing can be written now");
+            Status::unavailable("what the replicas of this server share cannot be reached: try again later")
+        }
         EngineError::Damaged(_)
         | EngineError::Failed(_)
         | EngineError::Unknown(_)
+        | EngineError::Unsettled(_)
         | EngineError::Compacted => {
             tracing::error!(error = %error, "the store failed a request");
             Status::internal("the store cannot be read or written; the server's log says why")

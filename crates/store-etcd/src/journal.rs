@@ -120,9 +120,7 @@ impl EtcdJournal {
             .build()
             .map_err(OptionsError::Thread)?;
         let keys = Keys::new(&options.prefix);
-        let unique = uuid::Uuid::new_v4();
-        let mut writer = [0; 8];
-        writer.copy_from_slice(&unique.as_bytes()[..8]);
+        let writer = new_writer();
         let arrivals = Arc::new(Arrivals::new(options.queued_bytes_max, writer));
         let leading = Leading::new(options.is_candidate);
         let terms = Terms { ttl: options.lease, history: options.history };
@@ -131,7 +129,7 @@ impl EtcdJournal {
             keys.clone(),
             leading.clone(),
             terms,
-            unique.simple().to_string(),
+            uuid::Uuid::new_v4().simple().to_string(),
         ));
         let inner = Arc::new(Inner { client, keys, arrivals, options, writer });
         Ok(EtcdJournal { runtime: Some(runtime), inner, leading, following: None, entries: 0 })
@@ -179,13 +177,20 @@ impl EtcdJournal {
         Ok(())
     }
 
-    /// Whoever asks next begins anew.
-    fn unfollow(&mut self) {
+    /// Whoever asks next begins anew, as this writer.
+    fn unfollow(&mut self, writer: [u8; 8]) {
         if let Some(following) = self.following.take() {
             following.abort();
         }
-        self.inner = Arc::new(self.inner.with_no_arrivals());
+        self.inner = Arc::new(self.inner.with_no_arrivals(writer));
     }
+}
+
+/// By what a replica knows its own entries.
+fn new_writer() -> [u8; 8] {
+    let mut writer = [0; 8];
+    writer.copy_from_slice(&uuid::Uuid::new_v4().as_bytes()[..8]);
+    writer
 }
 
 /// Waits for a task. The caller may be inside a runtime, so it waits as threads do.
@@ -223,9 +228,12 @@ impl Journal for EtcdJournal {
         id[8..].copy_from_slice(&self.entries.to_be_bytes());
         let (inner, deadline, entry) = (self.inner.clone(), self.inner.deadline(), entry.clone());
         let added = self.wait(async move { inner.append(after.0, id, &entry, deadline).await });
-        let added =
-            added.unwrap_or_else(|| Err(EngineError::Unknown("etcd's tasks do not answer".into())))?;
-        Ok(added.map(Position))
+        let added = added.unwrap_or_else(|| Err(EngineError::Unknown("etcd's tasks do not answer".into())));
+        if matches!(added, Err(EngineError::Unknown(_))) {
+            // If it is there it comes as the entries of others do, whole: what arrives of our own does not.
+            self.unfollow(new_writer());
+        }
+        Ok(added?.map(Position))
     }
 
     fn next(&mut self, after: Position) -> Result<Option<(Position, Arc<Entry>)>, EngineError> {
@@ -287,7 +295,7 @@ impl Journal for EtcdJournal {
             take(part)?;
             place = next;
         }
-        self.unfollow();
+        self.unfollow(self.inner.writer);
         Ok(Snapshot { position: Position(found.position), current: found.current })
     }
 
@@ -357,12 +365,12 @@ impl Inner {
     }
 
     /// The same for one who begins anew.
-    fn with_no_arrivals(&self) -> Inner {
-        let Inner { client, keys, arrivals, options, writer } = self;
-        let anew = Arrivals::new(options.queued_bytes_max, *writer);
+    fn with_no_arrivals(&self, writer: [u8; 8]) -> Inner {
+        let Inner { client, keys, arrivals, options, .. } = self;
+        let anew = Arrivals::new(options.queued_bytes_max, writer);
         arrivals.bell().into_iter().for_each(|bell| anew.set_bell(bell));
         let (client, keys, options) = (client.clone(), keys.clone(), options.clone());
-        Inner { client, keys, arrivals: Arc::new(anew), options, writer: *writer }
+        Inner { client, keys, arrivals: Arc::new(anew), options, writer }
     }
 
     /// How many keys may be asked for at one time, however long they are.

@@ -27,6 +27,13 @@ pub enum EngineError {
     /// It failed so late that nobody knows whether it was written: whoever opens the store next will see.
     #[error("it is not known whether the store was written")]
     Unknown(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// What orders the history that several stores share does not answer. Nothing was written; it may answer again.
+    #[error("what the replicas share cannot be reached")]
+    Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The history that several stores share may have been added to, or may still be. If so, it comes with what
+    /// [`Engine::follow`] brings, as the work of others does; nothing was written here, and the store can go on.
+    #[error("it is not known whether the other replicas will see the change")]
+    Unsettled(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Another store that shares this history has committed first. Nothing was written; after [`Engine::follow`] it can be
     /// tried again.
     #[error("another replica has committed first")]
@@ -42,8 +49,8 @@ pub trait Engine: Send {
     /// Everything the store keeps in memory, read at start. Verifies that the log is dense.
     fn recover(&mut self) -> Result<Recovered, EngineError>;
 
-    /// Writes a batch: all of it or nothing, durable when this returns. Every error but [`EngineError::Unknown`]
-    /// promises that none of it is there, now and after a restart; the same revisions are then tried again. After
+    /// Writes a batch: all of it or nothing, durable when this returns. Every error but [`EngineError::Unknown`] and
+    /// [`EngineError::Unsettled`] promises that none of it is there, now and after a restart; the same revisions are then tried again. After
     /// `Unknown` the engine is not written to any more.
     fn apply(&mut self, batch: &Batch) -> Result<(), EngineError>;
 

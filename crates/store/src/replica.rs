@@ -211,7 +211,8 @@ impl<E: Engine, J: Journal> Replica<E, J> {
         };
         let bare = self.bare(&act)?;
         let entry = Entry { act, revision, names, bare };
-        self.position = self.journal.append(self.position, &entry)?.ok_or(EngineError::Overtaken)?;
+        let added = self.journal.append(self.position, &entry).map_err(of_journal)?;
+        self.position = added.ok_or(EngineError::Overtaken)?;
         self.revision = revision;
         Ok(entry.act)
     }
@@ -256,6 +257,15 @@ impl<E: Engine, J: Journal> Replica<E, J> {
         batch.notes.pop();
         self.note_spaces(&batch.spaces);
         Ok(batch)
+    }
+}
+
+/// What a journal did not do leaves the engine as it was.
+fn of_journal(error: EngineError) -> EngineError {
+    match error {
+        EngineError::Unknown(error) => EngineError::Unsettled(error),
+        EngineError::Failed(error) => EngineError::Unreachable(error),
+        error => error,
     }
 }
 
@@ -368,7 +378,7 @@ impl<E: Engine, J: Journal> Engine for Replica<E, J> {
     }
 
     fn follow(&mut self, names: &dyn Names) -> Result<Option<Batch>, EngineError> {
-        while let Some((position, entry)) = self.journal.next(self.position)? {
+        while let Some((position, entry)) = self.journal.next(self.position).map_err(of_journal)? {
             self.revision = entry.revision;
             match entry.translated(names)? {
                 // These mean the same when they are done again: how far we are is noted with the next batch.

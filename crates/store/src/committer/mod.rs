@@ -15,6 +15,10 @@
 //! health checks so that the process is restarted. Reads and watches go on with what was there before the group. That
 //! is a right answer in both stores: a change whose outcome is unknown is still under way for everybody who looks, and
 //! no other change can take its revisions meanwhile.
+//!
+//! Where several stores share a history, not knowing whether that has been added to is no reason to stop
+//! ([`EngineError::Unsettled`]): the group is answered with [`CommitError::Unknown`], and what comes next in the history says
+//! what became of it.
 
 mod absorb;
 mod chores;
@@ -29,6 +33,7 @@ mod replace;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
@@ -199,6 +204,7 @@ impl Committer {
             if !matches!(outcome, Err(EngineError::Overtaken)) || group.asked.is_empty() {
                 break;
             }
+            self.shared.overtaken.fetch_add(1, Ordering::Relaxed);
             outcome = self.catch_up().and_then(|()| {
                 group = self.planned_again(std::mem::take(&mut group.asked));
                 self.write(&mut group)
@@ -214,6 +220,9 @@ impl Committer {
         for Asked { reply, answer, .. } in group.asked {
             // A refusal may be due to a change of this group that has not happened either.
             let answer = match &outcome {
+                Err(error) if matches!(**error, EngineError::Unsettled(_)) && answer.is_ok() => {
+                    Err(CommitError::Unknown(error.clone()))
+                }
                 Err(error) if !self.stopped => Err(CommitError::Engine(error.clone())),
                 Err(error) if answer.is_ok() => Err(CommitError::Unknown(error.clone())),
                 Err(_) => Err(CommitError::Stopped),

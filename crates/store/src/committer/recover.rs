@@ -6,20 +6,24 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use hashbrown::{HashMap, HashSet};
-use polder_model::{PlaneId, PlaneName, SmolStr, format_smolstr};
+use polder_model::{GroupResource, PlaneId, PlaneName, SmolStr, format_smolstr};
 
 use super::chores::History;
 use super::group::{Group, Space};
 use super::layers::{STACK_LEN_MAX, space_id};
 use super::merge::Merging;
 use super::{Committer, NO_PLANE};
-use crate::engine::{Engine, EngineError, LogEntry, ObjectWrite, PlaneRow, Recovered, SpaceRow, SpaceState};
-use crate::key::{ObjectName, ResourceId, SpaceId};
+use crate::change::{Change, CommitError, Expect};
+use crate::engine::{
+    Engine, EngineError, LogEntry, Names as _, ObjectWrite, PlaneRow, Recovered, SpaceRow, SpaceState,
+};
+use crate::key::{Key, ObjectName, ResourceId, SpaceId};
 use crate::noting::Noting;
 use crate::object::Record;
 use crate::plane::{Limits, Plane, Profile, Usage};
+use crate::read::find;
 use crate::shared::Shared;
-use crate::store::StoreOptions;
+use crate::store::{Beginning, CoreLookup, StoreOptions};
 
 impl Committer {
     pub(crate) fn new(
@@ -138,14 +142,14 @@ impl Committer {
 
     /// Makes the base layers and the core plane when they are missing. An empty digest means that there is no base:
     /// new planes start empty. A profile that begins with nothing has none either, but for the first one.
-    pub(crate) fn ensure_bases(
+    pub(crate) fn begin<'a>(
         &mut self,
-        digest: &str,
-        objects: impl Fn(Profile) -> Vec<(ResourceId, ObjectName, Record)>,
+        mut begin: impl FnMut(&CoreLookup<'_>) -> Result<Beginning<'a>, EngineError>,
     ) -> Result<(), EngineError> {
         loop {
             self.catch_up()?;
-            match self.make_bases(digest, &objects) {
+            let beginning = begin(&|resource, name| self.core_record(resource, name))?;
+            match self.make_bases(beginning) {
                 // Another replica began at the same time: perhaps it has made them.
                 Err(EngineError::Overtaken) => {}
                 outcome => return outcome,
@@ -153,11 +157,22 @@ impl Committer {
         }
     }
 
-    fn make_bases(
-        &mut self,
-        digest: &str,
-        objects: &impl Fn(Profile) -> Vec<(ResourceId, ObjectName, Record)>,
-    ) -> Result<(), EngineError> {
+    fn core_record(
+        &self,
+        resource: &GroupResource,
+        name: &ObjectName,
+    ) -> Result<Option<Record>, EngineError> {
+        let core = self.shared.planes.read().by_id.get(&PlaneId::CORE).cloned();
+        let resource = self.shared.resources.read().find(resource);
+        let (Some(core), Some(resource)) = (core, resource) else { return Ok(None) };
+        let found = find(&*self.reader, &core.stack, resource, name, self.current)?;
+        Ok(found.map(|found| found.record.clone()))
+    }
+
+    fn make_bases(&mut self, beginning: Beginning<'_>) -> Result<(), EngineError> {
+        let Beginning { digest, base, core } = beginning;
+        let shared = self.shared.clone();
+        let resource_id = |name: &GroupResource| shared.resource_id(name);
         // No digest, no base: other spaces have none either.
         let profiles = if digest.is_empty() { &[][..] } else { &Profile::ALL };
         self.bases.clear();
@@ -175,9 +190,9 @@ impl Committer {
             if self.bases.contains_key(profile) {
                 continue;
             }
-            let objects = objects(*profile);
+            let objects = base(*profile, &resource_id);
             if !objects.is_empty() || *profile == Profile::default() {
-                made.push(self.add_base(&mut group, *profile, digest, objects));
+                made.push(self.add_base(&mut group, *profile, &digest, objects));
             }
         }
         if self.shared.planes.read().by_id.get(&PlaneId::CORE).is_none() {
@@ -193,6 +208,13 @@ impl Committer {
                 revision,
             );
             group.batch.last = revision;
+        }
+        if let Some((resource, name, record)) = core {
+            let key = Key { plane: PlaneId::CORE, resource: resource_id(&resource), name };
+            match self.plan(&mut group, &Change::put(key, record, Expect::Absent)) {
+                Ok(_) | Err(CommitError::Conflict { .. }) => {}
+                Err(error) => return Err(EngineError::Failed(Box::new(error))),
+            }
         }
         self.finish_rows(group)?;
         self.shared.planes.write().bases.extend(made);
