@@ -6,7 +6,8 @@
 //! be what it was, so one of them at most is made, and each entry has a name of its own. If one is answered with success, that
 //! is it. If one is answered with "somebody was first", no other can be made any more, and the first entry behind the old head,
 //! which etcd still has, says whether it is ours. Only when time runs out in between does nobody know
-//! ([`EngineError::Unknown`]).
+//! ([`EngineError::Unknown`]). Whoever adds another entry behind the same head then keeps the doubtful one away, or is told that
+//! somebody was first; and the watch brings our own entries whole, like those of others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use polder_model::GroupResource;
-use polder_store::engine::{Bell, EngineError, Horizon};
-use polder_store::replica::{Entry, Journal, Kept, Position, Snapshot};
+use polder_store::engine::{Bell, Bounds, EngineError, Horizon};
+use polder_store::replica::{Act, Entry, IDENTITY, Journal, Kept, Position, Snapshot};
 use polder_store::{ObjectName, Record, Revision, SpaceId};
 use tokio::runtime::{Handle, Runtime};
 use tokio::task::AbortHandle;
@@ -41,7 +42,11 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// Seconds after which pieces go that no head came to name.
 const PIECES_TTL: u64 = 600;
 /// An entry in pieces that says it is longer than this is damaged.
-const ENTRY_LEN_MAX: u64 = 256 << 20;
+const ENTRY_BYTES_MAX: usize = 256 << 20;
+/// Operations of the transaction that adds an entry, beside those for its pieces.
+const PIECES_MARGIN: usize = 8;
+/// What a record takes in a transaction beside itself: its key, with names as long as they may be.
+const KEY_MARGIN: usize = 16 << 10;
 
 #[derive(Clone)]
 pub struct JournalOptions {
@@ -235,7 +240,9 @@ impl Journal for EtcdJournal {
             Ok(None) => return Ok(None),
             Err(Missing::Compacted) => return Err(EngineError::Compacted),
             Err(Missing::Late) => {
-                return Err(EngineError::Failed("what others have done does not arrive from etcd".into()));
+                return Err(EngineError::Unavailable(
+                    "what others have done does not arrive from etcd".into(),
+                ));
             }
         };
         let position = arrived.position;
@@ -294,6 +301,32 @@ impl Journal for EtcdJournal {
     fn leads(&self) -> bool {
         self.leading.leads()
     }
+
+    fn bounds(&self) -> Bounds {
+        let JournalOptions { txn_ops_max, request_bytes_max, .. } = self.inner.options;
+        // Each piece is looked at in one transaction.
+        let pieces_max = txn_ops_max.saturating_sub(PIECES_MARGIN).max(1);
+        let pieces_bytes = pieces_max.saturating_mul(request_bytes_max);
+        Bounds {
+            // The last change of a group may be a little longer than others.
+            batch_len: txn_ops_max * 3 / 4,
+            batch_bytes: request_bytes_max / 2,
+            record_bytes_max: request_bytes_max.saturating_sub(KEY_MARGIN),
+            change_bytes_max: pieces_bytes.min(ENTRY_BYTES_MAX) / 2,
+        }
+    }
+
+    fn identity(&mut self) -> Result<Option<Arc<[u8]>>, EngineError> {
+        let (inner, deadline) = (self.inner.clone(), self.inner.deadline());
+        let found = self.wait(async move {
+            let key = inner.keys.note(IDENTITY);
+            inner.client.range(&Range { key: &key, ..Range::default() }, deadline).await.map_err(failed)
+        });
+        let found = found.unwrap_or_else(|| Err(late()))?.found;
+        let Some(note) = found.first() else { return Ok(None) };
+        let damaged = || EngineError::Damaged("the identity of the journal in etcd cannot be read".into());
+        codec::decode_bytes(&note.value).map(Some).ok_or_else(damaged)
+    }
 }
 
 impl Drop for EtcdJournal {
@@ -335,7 +368,7 @@ fn found_head(head: Option<KeyValue>, revision: u64) -> Result<Found, EngineErro
 }
 
 fn late() -> EngineError {
-    EngineError::Failed("etcd's tasks do not answer".into())
+    EngineError::Unavailable("etcd's tasks do not answer".into())
 }
 
 /// What failed in such a way did nothing.
@@ -343,7 +376,11 @@ pub(crate) fn failed(error: EtcdError) -> EngineError {
     match error {
         EtcdError::NoSpace { .. } => EngineError::Full(Box::new(error)),
         EtcdError::Compacted => EngineError::Compacted,
-        _ => EngineError::Failed(Box::new(error)),
+        // Who was asked a question and did not answer has changed nothing.
+        EtcdError::Unreachable { .. } | EtcdError::Unknown { .. } | EtcdError::Answer { .. } => {
+            EngineError::Unavailable(Box::new(error))
+        }
+        EtcdError::Auth { .. } | EtcdError::Refused { .. } => EngineError::Failed(Box::new(error)),
     }
 }
 
@@ -397,6 +434,10 @@ impl Inner {
         entry: &Entry,
         deadline: Instant,
     ) -> Result<Option<u64>, EngineError> {
+        if matches!(entry.act, Act::Rewrite(..)) {
+            // While the last entry stands in pieces the keys say what was before it: whoever believed them would put that back.
+            self.unmarked_head(deadline).await?;
+        }
         let newest = self.newest_of_rewritten(entry, deadline).await?;
         let is_newest = |key: &[u8], revision| newest.get(key) == Some(&revision);
         let layout = layout::layout(&self.keys, entry, &is_newest)?;
@@ -638,7 +679,7 @@ impl Inner {
     ) -> Result<Vec<u8>, EngineError> {
         let damaged =
             || EngineError::Damaged(format!("entry {position} of the journal in etcd is not whole"));
-        if len > ENTRY_LEN_MAX || count > len {
+        if len > ENTRY_BYTES_MAX as u64 || count > len {
             return Err(damaged());
         }
         let mut whole = Vec::new();

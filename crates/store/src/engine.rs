@@ -340,7 +340,8 @@ pub struct SpaceRow {
     pub state: SpaceState,
     /// Content address of a shared layer; empty for others.
     pub digest: SmolStr,
-    /// Name of a `Layer` that keeps the space; empty for others.
+    /// Name of a `Layer` that keeps the space; empty for others. While it is being filled, the numbers of the spaces that it is
+    /// filled from.
     pub layer: SmolStr,
     /// What a plane made on top of it starts with.
     pub objects: u64,

@@ -1,5 +1,6 @@
 //! etcd for tests, and a way to it that can be cut.
 
+use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -24,14 +25,19 @@ pub(crate) fn start(arguments: &[&str]) -> Option<(Child, String)> {
     start_with("http", arguments)
 }
 
+/// Where the program is.
+pub(crate) fn program() -> Option<OsString> {
+    let program = std::env::var_os(crate::PROGRAM).filter(|path| fs::exists(path).unwrap_or(false));
+    if program.is_none() {
+        // Not `eprintln!`: the line must be seen although the test passes.
+        writeln!(std::io::stderr(), "left out: no etcd ({} is not set)", crate::PROGRAM).ok();
+    }
+    program
+}
+
 /// The same, with TLS or without.
 pub(crate) fn start_with(scheme: &str, arguments: &[&str]) -> Option<(Child, String)> {
-    let program = std::env::var_os("POLDER_TEST_ETCD").filter(|path| fs::exists(path).unwrap_or(false));
-    let Some(program) = program else {
-        // Not `eprintln!`: the line must be seen although the test passes.
-        writeln!(std::io::stderr(), "left out: no etcd (POLDER_TEST_ETCD is not set)").ok();
-        return None;
-    };
+    let program = program()?;
     let health = free_port();
     let client = format!("{scheme}://127.0.0.1:{}", free_port());
     let peer = format!("http://127.0.0.1:{}", free_port());
