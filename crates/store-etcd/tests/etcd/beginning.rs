@@ -123,6 +123,7 @@ fn who_was_away_begins_anew() {
         }
         let (second, renewed) = returned();
         assert_eq!(renewed, 2, "it had everything");
+        assert!(first.wait_for(second.current(), PATIENCE).await);
         assert_eq!(contents(&second).await, contents(&first).await);
         second.close();
         first.close();

@@ -81,13 +81,20 @@ pub(crate) fn post(url: &str, path: &str, body: &str) -> String {
     post_as(url, path, body, "")
 }
 
-pub(crate) fn post_as(url: &str, path: &str, body: &str, token: &str) -> String {
-    let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
+/// The same, of somebody who may not be there.
+pub(crate) fn try_post(url: &str, path: &str, body: &str, token: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap())?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let len = body.len();
     let token = if token.is_empty() { String::new() } else { format!("Authorization: {token}\r\n") };
-    write!(stream, "POST {path} HTTP/1.0\r\n{token}Content-Length: {len}\r\n\r\n{body}").unwrap();
+    write!(stream, "POST {path} HTTP/1.0\r\n{token}Content-Length: {len}\r\n\r\n{body}")?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+pub(crate) fn post_as(url: &str, path: &str, body: &str, token: &str) -> String {
+    let answer = try_post(url, path, body, token).unwrap();
     assert!(answer.starts_with("HTTP/1.0 200") || answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
     answer
 }
@@ -119,6 +126,8 @@ pub(crate) struct Way {
     cut: Mutex<Option<Arc<Cut>>>,
     /// What the server says goes nowhere.
     is_mute: Arc<AtomicBool>,
+    /// Milliseconds that everything takes, in both directions.
+    delay: Arc<AtomicU32>,
 }
 
 #[derive(Default)]
@@ -134,6 +143,7 @@ impl Way {
             to: url.strip_prefix("http://").unwrap().to_owned(),
             cut: Mutex::new(None),
             is_mute: Arc::default(),
+            delay: Arc::default(),
         };
         way.open();
         way
@@ -152,6 +162,7 @@ impl Way {
         let cut = Arc::new(Cut::default());
         *own = Some(cut.clone());
         let (to, is_mute, is_heard) = (self.to.clone(), self.is_mute.clone(), Arc::default());
+        let delay = self.delay.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
                 if cut.is_cut.load(Ordering::Acquire) {
@@ -161,8 +172,8 @@ impl Way {
                 stream.set_nodelay(true).ok();
                 server.set_nodelay(true).ok();
                 cut.open.lock().extend([stream.try_clone().unwrap(), server.try_clone().unwrap()]);
-                pass_on(stream.try_clone().unwrap(), server.try_clone().unwrap(), &is_heard);
-                pass_on(server, stream, &is_mute);
+                pass_on(stream.try_clone().unwrap(), server.try_clone().unwrap(), &is_heard, &delay);
+                pass_on(server, stream, &is_mute, &delay);
             }
         });
     }
@@ -170,6 +181,11 @@ impl Way {
     /// Lets nobody hear what the server says, or lets them again.
     pub(crate) fn mute(&self, is_mute: bool) {
         self.is_mute.store(is_mute, Ordering::Release);
+    }
+
+    /// Makes everything take longer.
+    pub(crate) fn delay(&self, delay: Duration) {
+        self.delay.store(u32::try_from(delay.as_millis()).unwrap(), Ordering::Release);
     }
 
     pub(crate) fn cut(&self) {
@@ -192,8 +208,8 @@ impl Drop for Way {
     }
 }
 
-fn pass_on(mut from: TcpStream, mut to: TcpStream, is_mute: &Arc<AtomicBool>) {
-    let is_mute = is_mute.clone();
+fn pass_on(mut from: TcpStream, mut to: TcpStream, is_mute: &Arc<AtomicBool>, delay: &Arc<AtomicU32>) {
+    let (is_mute, delay) = (is_mute.clone(), delay.clone());
     thread::spawn(move || {
         let mut buffer = [0; 16 << 10];
         while let Ok(len @ 1..) = from.read(&mut buffer) {
@@ -202,6 +218,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, is_mute: &Arc<AtomicBool>) {
                 while matches!(from.read(&mut buffer), Ok(1..)) {}
                 break;
             }
+            thread::sleep(Duration::from_millis(delay.load(Ordering::Acquire).into()));
             if to.write_all(&buffer[..len]).is_err() {
                 break;
             }

@@ -284,7 +284,7 @@ fn fail(world: &World, random: &mut Random, client: &Client, runtime: &tokio::ru
         });
     };
     let Site { ways, is_down, .. } = &world.sites[site];
-    match random.below(10) {
+    match random.below(12) {
         0 | 1 => {
             world.members.kill(member);
             thread::sleep(random.millis(100, 3_000));
@@ -333,6 +333,30 @@ fn fail(world: &World, random: &mut Random, client: &Client, runtime: &tokio::ru
             thread::sleep(random.millis(100, 2_000));
             ways.iter().for_each(|way| way.mute(false));
             format!("replica {site} hears nothing")
+        }
+        9 => {
+            let delay = random.millis(20, 700);
+            ways.iter().for_each(|way| way.delay(delay));
+            thread::sleep(random.millis(500, 4_000));
+            ways.iter().for_each(|way| way.delay(Duration::ZERO));
+            format!("replica {site} is {delay:?} away")
+        }
+        10 => {
+            // As etcd says it when its database is full.
+            let alarm = |action: &str| {
+                let body = format!(r#"{{"action": "{action}", "alarm": "NOSPACE"}}"#);
+                let asked =
+                    cluster::try_post(&world.members.urls()[member], "/v3/maintenance/alarm", &body, "");
+                asked.is_ok_and(|answer| answer.contains("200 OK"))
+            };
+            let is_full = alarm("ACTIVATE");
+            thread::sleep(random.millis(100, 3_000));
+            let patience = Instant::now() + PATIENCE;
+            while !alarm("DEACTIVATE") {
+                assert!(Instant::now() < patience, "the alarm stays");
+                thread::sleep(Duration::from_millis(50));
+            }
+            format!("etcd is full: {is_full}")
         }
         _ => {
             compact();
@@ -412,9 +436,10 @@ fn one_history_explains_everything() {
         assert!(Instant::now() < patience, "no replica opens");
         sites[0].look_after();
     }
-    let first = sites[0].store().unwrap();
-    let planes = runtime.block_on(make_planes(&first));
-    let first = first.current().0;
+    let (planes, first) = {
+        let store = sites[0].store().unwrap();
+        (runtime.block_on(make_planes(&store)), store.current().0)
+    };
     let world = Arc::new(World {
         members,
         sites,
