@@ -89,6 +89,7 @@ fn all() -> Vec<Tool> {
             },
         },
         Tool { variable: "POLDER_TEST_ETCD", program: upstream::etcd() },
+        Tool { variable: "POLDER_TEST_ETCD_NEWEST", program: upstream::etcd_newest() },
         Tool {
             variable: "POLDER_TEST_SAMPLE_APISERVER",
             program: Program {

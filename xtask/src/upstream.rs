@@ -17,6 +17,7 @@ use crate::tools::{self, module_version};
 /// A server that is not ready after so long will not be.
 const START_PATIENCE: Duration = Duration::from_secs(120);
 const TOKEN: &str = "bench-only";
+const ETCD_NEWEST_VERSION: &str = "3.6.7";
 
 pub(crate) struct Upstream {
     pub(crate) kubeconfig: PathBuf,
@@ -149,6 +150,29 @@ pub(crate) fn etcd() -> Program {
         file: "etcd",
         version: "debian".into(),
         make: |folder| obtain::debian(folder, "etcd-server", "etcd").map(drop),
+    }
+}
+
+/// The newest etcd that replicas are tested with; Debian's is the oldest.
+pub(crate) fn etcd_newest() -> Program {
+    Program {
+        name: "etcd built from Go modules",
+        folder: "etcd-newest",
+        file: "etcd",
+        version: ETCD_NEWEST_VERSION.into(),
+        make: |folder| {
+            const PACKAGE: &str = "go.etcd.io/etcd/server/v3";
+            let version = format!("v{ETCD_NEWEST_VERSION}");
+            let program = GoProgram {
+                name: "etcd",
+                source: GoSource::Command,
+                package: PACKAGE,
+                version: Some(&version),
+                module: &format!("require {PACKAGE} {version}"),
+                release: ETCD_NEWEST_VERSION,
+            };
+            obtain::go(folder, &program)
+        },
     }
 }
 

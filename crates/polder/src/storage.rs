@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use polder_client_http::grpc::Identity;
-use polder_store::engine::Engine;
+use polder_store::engine::{Engine, EngineError};
 use polder_store::replica::{Journal as _, Replica};
 use polder_store::sealed::{Keyring, SealedEngine};
 use polder_store_embedded::SqliteEngine;
@@ -173,7 +173,8 @@ impl Storage {
         keyring: Arc<Keyring>,
     ) -> anyhow::Result<(Box<dyn Engine>, Resign)> {
         let directory = self.directory(data_dir);
-        let local = SqliteEngine::open(&directory, &polder_store_embedded::Options::default())?;
+        let disk = polder_store_embedded::Options::default();
+        let local = SqliteEngine::open(&directory, &disk)?;
         Ok(match self {
             Storage::Embedded => (Box::new(SealedEngine::new(local, keyring)), Box::new(|| {})),
             Storage::Etcd(options) => {
@@ -181,7 +182,13 @@ impl Storage {
                 // Before anything is done here: whether it is there, and lets us in.
                 journal.end().with_context(|| format!("cannot use {}", self.name(data_dir)))?;
                 let leading = journal.leading();
-                let engine = SealedEngine::new(Replica::new(local, journal), keyring);
+                let renew = |local: SqliteEngine| {
+                    local.renew(&directory, &disk).map_err(|error| EngineError::Failed(Box::new(error)))
+                };
+                let replica = Replica::open(local, journal, renew).with_context(|| {
+                    format!("{} is no part of {}", directory.display(), self.name(data_dir))
+                })?;
+                let engine = SealedEngine::new(replica, keyring);
                 (Box::new(engine), Box::new(move || leading.stand(false)))
             }
         })

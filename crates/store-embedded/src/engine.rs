@@ -350,6 +350,27 @@ impl SqliteEngine {
         }
     }
 
+    /// Forgets everything, and begins with an empty store in the same directory.
+    pub fn renew(self, directory: &Path, options: &Options) -> Result<SqliteEngine, OpenError> {
+        drop(self);
+        // In this order whoever is interrupted leaves what it had, which was closed and needs no WAL, or nothing.
+        let database = directory.join(database::FILE_NAME);
+        for path in [
+            directory.join(committed::FILE_NAME),
+            with_suffix(&database, "-wal"),
+            with_suffix(&database, "-shm"),
+            database,
+        ] {
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(OpenError::io("remove", path)(error));
+                }
+                _ => {}
+            }
+        }
+        SqliteEngine::open(directory, options)
+    }
+
     /// Writes the whole database anew, so that no page has anything in it that was freed before, then empties the WAL. Takes as
     /// long as that takes, and as much room again.
     pub fn scrub(&mut self) -> Result<(), EngineError> {

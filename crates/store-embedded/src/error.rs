@@ -56,8 +56,8 @@ impl OpenError {
             EngineError::Full(_) => OpenError::Full { path },
             EngineError::Failed(source)
             | EngineError::Unknown(source)
-            | EngineError::Unreachable(source)
-            | EngineError::Unsettled(source) => OpenError::Failed { path, source },
+            | EngineError::Unavailable(source)
+            | EngineError::Doubtful(source) => OpenError::Failed { path, source },
             EngineError::Overtaken | EngineError::Compacted => {
                 OpenError::Failed { path, source: error.into() }
             }

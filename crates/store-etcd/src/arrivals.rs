@@ -115,14 +115,14 @@ impl Arrivals {
 
     async fn push(&self, position: u64, head: Bytes, objects: Vec<KeyValue>) {
         let is_own = Head::decode(&head).is_some_and(|head| head.id.starts_with(&self.writer));
-        // What is in our own is known here.
-        let objects = if is_own { Vec::new() } else { objects };
         let len = head.len() + objects.iter().map(|one| one.key.len() + one.value.len()).sum::<usize>();
         let bell = {
             let mut state = self.state.lock();
             state.known = state.known.max(position);
             state.queued_bytes += len;
             state.queue.push_back(Arrived { position, head, objects: objects.into(), len });
+            // Of our own nobody needs to be told, but where the answer got lost: then it is found before the next one, or within
+            // a second.
             state.bell.clone().filter(|_| !is_own)
         };
         self.arrived.notify_all();

@@ -6,7 +6,8 @@
 //! be what it was, so one of them at most is made, and each entry has a name of its own. If one is answered with success, that
 //! is it. If one is answered with "somebody was first", no other can be made any more, and the first entry behind the old head,
 //! which etcd still has, says whether it is ours. Only when time runs out in between does nobody know
-//! ([`EngineError::Unknown`]).
+//! ([`EngineError::Unknown`]). Whoever adds another entry behind the same head then keeps the doubtful one away, or is told that
+//! somebody was first; and the watch brings our own entries whole, like those of others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use polder_model::GroupResource;
-use polder_store::engine::{Bell, EngineError, Horizon};
-use polder_store::replica::{Entry, Journal, Kept, Position, Snapshot};
+use polder_store::engine::{Bell, Bounds, EngineError, Horizon};
+use polder_store::replica::{Act, Entry, IDENTITY, Journal, Kept, Position, Snapshot};
 use polder_store::{ObjectName, Record, Revision, SpaceId};
 use tokio::runtime::{Handle, Runtime};
 use tokio::task::AbortHandle;
@@ -41,7 +42,11 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// Seconds after which pieces go that no head came to name.
 const PIECES_TTL: u64 = 600;
 /// An entry in pieces that says it is longer than this is damaged.
-const ENTRY_LEN_MAX: u64 = 256 << 20;
+const ENTRY_BYTES_MAX: usize = 256 << 20;
+/// Operations of the transaction that adds an entry, beside those for its pieces.
+const PIECES_MARGIN: usize = 8;
+/// What a record takes in a transaction beside itself: its key, with names as long as they may be.
+const KEY_MARGIN: usize = 16 << 10;
 
 #[derive(Clone)]
 pub struct JournalOptions {
@@ -120,7 +125,9 @@ impl EtcdJournal {
             .build()
             .map_err(OptionsError::Thread)?;
         let keys = Keys::new(&options.prefix);
-        let writer = new_writer();
+        let unique = uuid::Uuid::new_v4();
+        let mut writer = [0; 8];
+        writer.copy_from_slice(&unique.as_bytes()[..8]);
         let arrivals = Arc::new(Arrivals::new(options.queued_bytes_max, writer));
         let leading = Leading::new(options.is_candidate);
         let terms = Terms { ttl: options.lease, history: options.history };
@@ -129,7 +136,7 @@ impl EtcdJournal {
             keys.clone(),
             leading.clone(),
             terms,
-            uuid::Uuid::new_v4().simple().to_string(),
+            unique.simple().to_string(),
         ));
         let inner = Arc::new(Inner { client, keys, arrivals, options, writer });
         Ok(EtcdJournal { runtime: Some(runtime), inner, leading, following: None, entries: 0 })
@@ -177,20 +184,13 @@ impl EtcdJournal {
         Ok(())
     }
 
-    /// Whoever asks next begins anew, as this writer.
-    fn unfollow(&mut self, writer: [u8; 8]) {
+    /// Whoever asks next begins anew.
+    fn unfollow(&mut self) {
         if let Some(following) = self.following.take() {
             following.abort();
         }
-        self.inner = Arc::new(self.inner.with_no_arrivals(writer));
+        self.inner = Arc::new(self.inner.with_no_arrivals());
     }
-}
-
-/// By what a replica knows its own entries.
-fn new_writer() -> [u8; 8] {
-    let mut writer = [0; 8];
-    writer.copy_from_slice(&uuid::Uuid::new_v4().as_bytes()[..8]);
-    writer
 }
 
 /// Waits for a task. The caller may be inside a runtime, so it waits as threads do.
@@ -228,12 +228,9 @@ impl Journal for EtcdJournal {
         id[8..].copy_from_slice(&self.entries.to_be_bytes());
         let (inner, deadline, entry) = (self.inner.clone(), self.inner.deadline(), entry.clone());
         let added = self.wait(async move { inner.append(after.0, id, &entry, deadline).await });
-        let added = added.unwrap_or_else(|| Err(EngineError::Unknown("etcd's tasks do not answer".into())));
-        if matches!(added, Err(EngineError::Unknown(_))) {
-            // If it is there it comes as the entries of others do, whole: what arrives of our own does not.
-            self.unfollow(new_writer());
-        }
-        Ok(added?.map(Position))
+        let added =
+            added.unwrap_or_else(|| Err(EngineError::Unknown("etcd's tasks do not answer".into())))?;
+        Ok(added.map(Position))
     }
 
     fn next(&mut self, after: Position) -> Result<Option<(Position, Arc<Entry>)>, EngineError> {
@@ -243,7 +240,9 @@ impl Journal for EtcdJournal {
             Ok(None) => return Ok(None),
             Err(Missing::Compacted) => return Err(EngineError::Compacted),
             Err(Missing::Late) => {
-                return Err(EngineError::Failed("what others have done does not arrive from etcd".into()));
+                return Err(EngineError::Unavailable(
+                    "what others have done does not arrive from etcd".into(),
+                ));
             }
         };
         let position = arrived.position;
@@ -295,12 +294,38 @@ impl Journal for EtcdJournal {
             take(part)?;
             place = next;
         }
-        self.unfollow(self.inner.writer);
+        self.unfollow();
         Ok(Snapshot { position: Position(found.position), current: found.current })
     }
 
     fn leads(&self) -> bool {
         self.leading.leads()
+    }
+
+    fn bounds(&self) -> Bounds {
+        let JournalOptions { txn_ops_max, request_bytes_max, .. } = self.inner.options;
+        // Each piece is looked at in one transaction.
+        let pieces_max = txn_ops_max.saturating_sub(PIECES_MARGIN).max(1);
+        let pieces_bytes = pieces_max.saturating_mul(request_bytes_max);
+        Bounds {
+            // The last change of a group may be a little longer than others.
+            batch_len: txn_ops_max * 3 / 4,
+            batch_bytes: request_bytes_max / 2,
+            record_bytes_max: request_bytes_max.saturating_sub(KEY_MARGIN),
+            change_bytes_max: pieces_bytes.min(ENTRY_BYTES_MAX) / 2,
+        }
+    }
+
+    fn identity(&mut self) -> Result<Option<Arc<[u8]>>, EngineError> {
+        let (inner, deadline) = (self.inner.clone(), self.inner.deadline());
+        let found = self.wait(async move {
+            let key = inner.keys.note(IDENTITY);
+            inner.client.range(&Range { key: &key, ..Range::default() }, deadline).await.map_err(failed)
+        });
+        let found = found.unwrap_or_else(|| Err(late()))?.found;
+        let Some(note) = found.first() else { return Ok(None) };
+        let damaged = || EngineError::Damaged("the identity of the journal in etcd cannot be read".into());
+        codec::decode_bytes(&note.value).map(Some).ok_or_else(damaged)
     }
 }
 
@@ -343,7 +368,7 @@ fn found_head(head: Option<KeyValue>, revision: u64) -> Result<Found, EngineErro
 }
 
 fn late() -> EngineError {
-    EngineError::Failed("etcd's tasks do not answer".into())
+    EngineError::Unavailable("etcd's tasks do not answer".into())
 }
 
 /// What failed in such a way did nothing.
@@ -351,7 +376,11 @@ pub(crate) fn failed(error: EtcdError) -> EngineError {
     match error {
         EtcdError::NoSpace { .. } => EngineError::Full(Box::new(error)),
         EtcdError::Compacted => EngineError::Compacted,
-        _ => EngineError::Failed(Box::new(error)),
+        // Who was asked a question and did not answer has changed nothing.
+        EtcdError::Unreachable { .. } | EtcdError::Unknown { .. } | EtcdError::Answer { .. } => {
+            EngineError::Unavailable(Box::new(error))
+        }
+        EtcdError::Auth { .. } | EtcdError::Refused { .. } => EngineError::Failed(Box::new(error)),
     }
 }
 
@@ -365,12 +394,12 @@ impl Inner {
     }
 
     /// The same for one who begins anew.
-    fn with_no_arrivals(&self, writer: [u8; 8]) -> Inner {
-        let Inner { client, keys, arrivals, options, .. } = self;
-        let anew = Arrivals::new(options.queued_bytes_max, writer);
+    fn with_no_arrivals(&self) -> Inner {
+        let Inner { client, keys, arrivals, options, writer } = self;
+        let anew = Arrivals::new(options.queued_bytes_max, *writer);
         arrivals.bell().into_iter().for_each(|bell| anew.set_bell(bell));
         let (client, keys, options) = (client.clone(), keys.clone(), options.clone());
-        Inner { client, keys, arrivals: Arc::new(anew), options, writer }
+        Inner { client, keys, arrivals: Arc::new(anew), options, writer: *writer }
     }
 
     /// How many keys may be asked for at one time, however long they are.
@@ -405,6 +434,10 @@ impl Inner {
         entry: &Entry,
         deadline: Instant,
     ) -> Result<Option<u64>, EngineError> {
+        if matches!(entry.act, Act::Rewrite(..)) {
+            // While the last entry stands in pieces the keys say what was before it: whoever believed them would put that back.
+            self.unmarked_head(deadline).await?;
+        }
         let newest = self.newest_of_rewritten(entry, deadline).await?;
         let is_newest = |key: &[u8], revision| newest.get(key) == Some(&revision);
         let layout = layout::layout(&self.keys, entry, &is_newest)?;
@@ -646,7 +679,7 @@ impl Inner {
     ) -> Result<Vec<u8>, EngineError> {
         let damaged =
             || EngineError::Damaged(format!("entry {position} of the journal in etcd is not whole"));
-        if len > ENTRY_LEN_MAX || count > len {
+        if len > ENTRY_BYTES_MAX as u64 || count > len {
             return Err(damaged());
         }
         let mut whole = Vec::new();

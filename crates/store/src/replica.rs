@@ -17,13 +17,16 @@ use parking_lot::Mutex;
 use polder_model::{GroupResource, SmolStr};
 
 use crate::engine::{
-    Batch, Bell, Engine, EngineError, FilledVersion, Horizon, LogEntry, Names, Note, ObjectWrite, PlaneRow,
-    PlaneWrite, Reader, Recovered, SpaceKey, SpaceRow, Version,
+    Batch, Bell, Bounds, Engine, EngineError, FilledVersion, Horizon, LogEntry, Names, Note, ObjectWrite,
+    PlaneRow, PlaneWrite, Reader, Recovered, SpaceKey, SpaceRow, Version,
 };
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
+use crate::sealed::Secret;
 
 /// The note under which an engine keeps how much of a journal it has.
 const POSITION: &str = "journal-position";
+/// The note by which a journal is known. It is the same in all replicas, and random.
+pub const IDENTITY: &str = "journal-identity";
 /// How long to wait for an entry that is on its way, before looking again.
 const ARRIVAL: Duration = Duration::from_millis(2);
 /// The note of an engine that is being filled with what a journal has kept.
@@ -38,7 +41,9 @@ pub struct Position(pub u64);
 /// What replicas tell each other, in one order.
 pub trait Journal: Send {
     /// Adds an entry if the last one is at `after`; durable for all when this returns. `None`: somebody else was first.
-    /// [`EngineError::Unknown`] when it may or may not be there: then it is among the entries that follow, or never will be.
+    /// [`EngineError::Unknown`] when it may or may not be there: then it is among the entries that follow, whole and like
+    /// those of others, or never will be; the replica goes on and may add another behind the same position.
+    /// [`EngineError::Unavailable`] when nobody was there to take it, and none of it will be.
     fn append(&mut self, after: Position, entry: &Entry) -> Result<Option<Position>, EngineError>;
 
     /// Where the last entry is that anybody has added by now.
@@ -55,6 +60,17 @@ pub trait Journal: Send {
 
     /// Whether this replica does what only one may do.
     fn leads(&self) -> bool;
+
+    /// What it takes at one time.
+    fn bounds(&self) -> Bounds {
+        Bounds::default()
+    }
+
+    /// The note [`IDENTITY`], which the first entry of every journal makes, as the journal has it now: by this a replica finds out
+    /// that what it has belongs to another. `None` when there is no entry yet; or always, where a journal cannot tell.
+    fn identity(&mut self) -> Result<Option<Arc<[u8]>>, EngineError> {
+        Ok(None)
+    }
 
     /// All there is after one of the entries, part by part: for a replica that has nothing, where the entries before it have been
     /// forgotten ([`EngineError::Compacted`]). Says which entry it was.
@@ -162,6 +178,47 @@ impl<E: Engine, J: Journal> Replica<E, J> {
         Replica { local, journal, position, revision: Revision(0), names, parents }
     }
 
+    /// The same for an engine that may be of no use any more: where the journal has forgotten how to go on from what it has, or where
+    /// it was left half filled. Then `anew` makes one of it that has nothing, which is filled when the store is opened.
+    pub fn open(
+        mut local: E,
+        mut journal: J,
+        anew: impl FnOnce(E) -> Result<E, EngineError>,
+    ) -> Result<Replica<E, J>, EngineError> {
+        let recovered = local.recover()?;
+        let position = check_belonging(&recovered, &mut journal)?;
+        let is_half_filled = noted(&recovered.notes, RESTORING).is_some();
+        let mut is_behind = || {
+            let next = position.map(|position| journal.next(position));
+            matches!(next, Some(Err(EngineError::Compacted)))
+        };
+        if is_half_filled || is_behind() {
+            let why = if is_half_filled {
+                "it was left half filled"
+            } else {
+                "the journal has forgotten what came after it"
+            };
+            tracing::warn!(
+                "what this replica has is of no use any more ({why}): it is filled from the journal"
+            );
+            local = anew(local)?;
+        }
+        Ok(Replica::new(local, journal))
+    }
+
+    /// Gives a journal that has no entry its first one, by which it is known. What becomes of it is seen as with any other.
+    fn name_journal(&mut self) -> Result<(), EngineError> {
+        if self.journal.end()? > Position(0) {
+            return Ok(());
+        }
+        let identity = Secret::random().ok_or_else(|| EngineError::Failed("no random bytes".into()))?;
+        let notes = vec![note(IDENTITY, Some(&identity.expose()[..16]))];
+        let act = Act::Apply(Batch { notes, ..rows(Revision(0)) });
+        let entry = Entry { act, revision: Revision(0), names: Vec::new(), bare: Vec::new() };
+        // Whoever was first has done the same.
+        self.journal.append(Position(0), &entry).map(drop)
+    }
+
     /// See [`Entry::bare`]. Spaces below are sealed: what they do not know now they never will.
     fn bare(&self, act: &Act) -> Result<Vec<usize>, EngineError> {
         let Act::Apply(batch) = act else { return Ok(Vec::new()) };
@@ -211,8 +268,12 @@ impl<E: Engine, J: Journal> Replica<E, J> {
         };
         let bare = self.bare(&act)?;
         let entry = Entry { act, revision, names, bare };
-        let added = self.journal.append(self.position, &entry).map_err(of_journal)?;
-        self.position = added.ok_or(EngineError::Overtaken)?;
+        let added = self.journal.append(self.position, &entry).map_err(|error| match error {
+            // Nothing was done here yet: if it is there, it comes as what others do.
+            EngineError::Unknown(source) => EngineError::Doubtful(source),
+            error => error,
+        });
+        self.position = added?.ok_or(EngineError::Overtaken)?;
         self.revision = revision;
         Ok(entry.act)
     }
@@ -260,13 +321,53 @@ impl<E: Engine, J: Journal> Replica<E, J> {
     }
 }
 
-/// What a journal did not do leaves the engine as it was.
-fn of_journal(error: EngineError) -> EngineError {
-    match error {
-        EngineError::Unknown(error) => EngineError::Unsettled(error),
-        EngineError::Failed(error) => EngineError::Unreachable(error),
-        error => error,
+/// Whether what an engine has is of this journal, and where in it that ends. `None`: it has nothing, or nothing whole.
+fn check_belonging(
+    recovered: &Recovered,
+    journal: &mut impl Journal,
+) -> Result<Option<Position>, EngineError> {
+    let is_empty = recovered.current == Revision(0) && recovered.notes.is_empty();
+    if is_empty || noted(&recovered.notes, RESTORING).is_some() {
+        return Ok(None);
     }
+    let Some(position) = noted(&recovered.notes, POSITION) else {
+        return Err(EngineError::Failed(
+            "it has a history of its own, and none of a journal: give this replica an empty directory, and copy what is here with \
+             `polder store migrate`"
+                .into(),
+        ));
+    };
+    let position = (**position).try_into();
+    let position = position.map_err(|_| EngineError::Damaged("the position in the journal".into()))?;
+    let position = Position(u64::from_le_bytes(position));
+    let own = noted(&recovered.notes, IDENTITY);
+    match journal.identity()? {
+        Some(identity) if own.is_some_and(|own| *own != identity) => Err(EngineError::Failed(
+            "it belongs to another journal: name the journal it was filled from (address and prefix), or give this replica an empty \
+             directory, which is then filled from this one"
+                .into(),
+        )),
+        None if journal.end()? < position => Err(EngineError::Failed(
+            "the journal has less than this replica has read of it: it was emptied or put back, or is another one. Bring back the \
+             journal; or begin with what it has, with an empty directory"
+                .into(),
+        )),
+        _ => Ok(Some(position)),
+    }
+}
+
+/// Whoever opens an engine without its journal would give it a history of its own.
+pub(crate) fn check_alone(notes: &[Note]) -> Result<(), EngineError> {
+    match noted(notes, POSITION).or(noted(notes, RESTORING)) {
+        Some(_) => Err(EngineError::Failed(
+            "it is a replica's, and was opened without the journal it belongs to".into(),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn noted<'a>(notes: &'a [Note], name: &str) -> Option<&'a Arc<[u8]>> {
+    notes.iter().find(|(own, _)| own == name).map(|(_, value)| value)
 }
 
 fn note(name: &'static str, value: Option<&[u8]>) -> (SmolStr, Option<Arc<[u8]>>) {
@@ -344,27 +445,27 @@ impl Entry {
 impl<E: Engine, J: Journal> Engine for Replica<E, J> {
     fn recover(&mut self) -> Result<Recovered, EngineError> {
         let mut recovered = self.local.recover()?;
-        if recovered.notes.iter().any(|(name, _)| name == RESTORING) {
+        if noted(&recovered.notes, RESTORING).is_some() {
             return Err(EngineError::Failed(
-                "it was being filled by other replicas when it stopped: it must begin with nothing again"
+                "it was being filled from the journal when it stopped: it must begin with nothing again"
                     .into(),
             ));
         }
-        let is_empty = recovered.current == Revision(0) && recovered.notes.is_empty();
-        if is_empty && matches!(self.journal.next(Position(0)), Err(EngineError::Compacted)) {
-            self.restore()?;
-            recovered = self.local.recover()?;
+        let mut position = check_belonging(&recovered, &mut self.journal)?;
+        if position.is_none() {
+            self.name_journal()?;
+            if matches!(self.journal.next(Position(0)), Err(EngineError::Compacted)) {
+                self.restore()?;
+                recovered = self.local.recover()?;
+                position = check_belonging(&recovered, &mut self.journal)?;
+            }
         }
+        self.position = position.unwrap_or_default();
         self.note_spaces(&recovered.spaces);
-        if let Some((_, bytes)) = recovered.notes.iter().find(|(name, _)| name == POSITION) {
-            let bytes = (**bytes).try_into();
-            let bytes = bytes.map_err(|_| EngineError::Damaged("the position in the journal".into()))?;
-            self.position = Position(u64::from_le_bytes(bytes));
-        }
         self.take_all(&mut recovered)?;
         self.revision = recovered.current;
         self.names = recovered.resources.iter().cloned().collect();
-        recovered.notes.retain(|(name, _)| name != POSITION);
+        recovered.notes.retain(|(name, _)| name != POSITION && name != IDENTITY);
         Ok(recovered)
     }
 
@@ -378,7 +479,7 @@ impl<E: Engine, J: Journal> Engine for Replica<E, J> {
     }
 
     fn follow(&mut self, names: &dyn Names) -> Result<Option<Batch>, EngineError> {
-        while let Some((position, entry)) = self.journal.next(self.position).map_err(of_journal)? {
+        while let Some((position, entry)) = self.journal.next(self.position)? {
             self.revision = entry.revision;
             match entry.translated(names)? {
                 // These mean the same when they are done again: how far we are is noted with the next batch.
@@ -406,6 +507,10 @@ impl<E: Engine, J: Journal> Engine for Replica<E, J> {
 
     fn leads(&self) -> bool {
         self.journal.leads()
+    }
+
+    fn bounds(&self) -> Bounds {
+        self.journal.bounds()
     }
 
     fn compact(&mut self, floor: Revision) -> Result<Revision, EngineError> {
@@ -443,7 +548,7 @@ impl Horizon for MemoryJournal {
     fn newest(&self) -> Result<Revision, EngineError> {
         let shared = self.shared.lock();
         if shared.cut_off.contains(&self.number) {
-            return Err(EngineError::Failed("the journal cannot be reached".into()));
+            return Err(EngineError::Unavailable("the journal cannot be reached".into()));
         }
         Ok(shared.entries.last().map_or(Revision(0), |entry| entry.revision))
     }
@@ -464,6 +569,9 @@ struct Shared {
     leader: usize,
     /// Replicas that nothing arrives at.
     cut_off: Vec<usize>,
+    /// Whose next answer gets lost, and whether its entry is added.
+    lost: Option<(usize, bool)>,
+    bounds: Bounds,
 }
 
 impl MemoryJournal {
@@ -476,6 +584,16 @@ impl MemoryJournal {
     /// Says which replica leads.
     pub fn set_leader(&self, number: usize) {
         self.shared.lock().leader = number;
+    }
+
+    /// The answer to the next entry of a replica gets lost; the entry is added or is not.
+    pub fn lose_answer(&self, number: usize, is_added: bool) {
+        self.shared.lock().lost = Some((number, is_added));
+    }
+
+    /// Says what it takes. Known to replicas that are opened from then on.
+    pub fn set_bounds(&self, bounds: Bounds) {
+        self.shared.lock().bounds = bounds;
     }
 
     /// Keeps a replica from the journal, or lets it back.
@@ -497,7 +615,7 @@ impl Journal for MemoryJournal {
     fn end(&mut self) -> Result<Position, EngineError> {
         let shared = self.shared.lock();
         if shared.cut_off.contains(&self.number) {
-            return Err(EngineError::Failed("the journal cannot be reached".into()));
+            return Err(EngineError::Unavailable("the journal cannot be reached".into()));
         }
         Ok(Position(shared.entries.len() as u64))
     }
@@ -505,16 +623,22 @@ impl Journal for MemoryJournal {
     fn append(&mut self, after: Position, entry: &Entry) -> Result<Option<Position>, EngineError> {
         let mut shared = self.shared.lock();
         if shared.cut_off.contains(&self.number) {
-            return Err(EngineError::Failed("the journal cannot be reached".into()));
+            return Err(EngineError::Unavailable("the journal cannot be reached".into()));
         }
         if shared.entries.len() as u64 != after.0 {
             return Ok(None);
         }
-        shared.entries.push(Arc::new(entry.clone()));
+        let lost = shared.lost.take_if(|(number, _)| *number == self.number);
+        if lost.is_none_or(|(_, is_added)| is_added) {
+            shared.entries.push(Arc::new(entry.clone()));
+        }
         let bells: Vec<Bell> = shared.bells.iter().flatten().cloned().collect();
         drop(shared);
         bells.iter().for_each(|bell| bell());
-        Ok(Some(Position(after.0 + 1)))
+        match lost {
+            Some(_) => Err(EngineError::Unknown("the answer of the journal is lost".into())),
+            None => Ok(Some(Position(after.0 + 1))),
+        }
     }
 
     fn next(&mut self, after: Position) -> Result<Option<(Position, Arc<Entry>)>, EngineError> {
@@ -540,5 +664,15 @@ impl Journal for MemoryJournal {
 
     fn leads(&self) -> bool {
         self.shared.lock().leader == self.number
+    }
+
+    fn bounds(&self) -> Bounds {
+        self.shared.lock().bounds
+    }
+
+    fn identity(&mut self) -> Result<Option<Arc<[u8]>>, EngineError> {
+        let shared = self.shared.lock();
+        let Some(Act::Apply(first)) = shared.entries.first().map(|entry| &entry.act) else { return Ok(None) };
+        Ok(first.notes.iter().find(|(name, _)| name == IDENTITY).and_then(|(_, value)| value.clone()))
     }
 }

@@ -197,6 +197,68 @@ fn half_of_a_long_entry_is_none() {
     assert!(whole > 0, "nothing was cut off late enough");
 }
 
+/// While the last entry stands in pieces, keys say what was before it: whoever rewrites that does not put it back.
+#[test]
+fn rewrites_put_nothing_back() {
+    let Some(url) = cluster::shared() else { return };
+    let options = cluster::history(url);
+    let client = Client::new(options.client.clone()).unwrap();
+    let runtime = runtime();
+    let find = |key: &str| {
+        let key = format!("{}/{key}", options.prefix);
+        let range = Range { key: key.as_bytes(), ..Range::default() };
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        let found = runtime.block_on(async { client.range(&range, deadline).await.unwrap().found });
+        found.first().map(|found| found.modified)
+    };
+    let objects: Vec<String> = (0..300).map(|index| format!("o{index:03}")).collect();
+    let mut other = open(&options);
+    let last = objects.last().unwrap().as_str();
+    let (mut at, mut first) = (Position(0), 1);
+    for _ in 0..20 {
+        at = other.append(at, &entry(first, &[(last, Some("old"))])).unwrap().unwrap();
+        // So small that it takes a while until all keys say it.
+        let way = Way::to(url);
+        let timeout = Duration::from_secs(1);
+        let mut own = JournalOptions { txn_ops_max: 4, timeout, ..options.clone() };
+        own.client.endpoints = vec![way.url()];
+        let mut writer = open(&own);
+        assert!(writer.next(at).unwrap().is_none());
+        let many: Vec<(&str, Option<&str>)> =
+            objects.iter().map(|name| (name.as_str(), Some("new"))).collect();
+        let long = entry(first + 1, &many);
+        let added = std::thread::scope(|scope| {
+            let adding = scope.spawn(|| writer.append(at, &long));
+            while find("head") == Some(at.0) {}
+            way.cut();
+            adding.join().unwrap()
+        });
+        let (position, _) = next(&mut other, at);
+        assert!(matches!(added, Ok(Some(own)) if own == position), "{added:?}");
+        let is_half = find("mark").is_some();
+        let version = Version { revision: Revision(first), record: Some(record("rewritten")) };
+        let rewritten = FilledVersion { resource: RESOURCE, name: ObjectName::new("n", last), version };
+        let act = Act::Rewrite(SPACE, vec![rewritten]);
+        let rewrite = Entry { act, revision: Revision(first + 300), names: names(), bare: Vec::new() };
+        at = other.append(position, &rewrite).unwrap().unwrap();
+        let mut found = None;
+        let kept = other.snapshot(&mut |part| {
+            found = found.take().or(part.into_iter().find_map(|kept| match kept {
+                Kept::Object { name, version, .. } if name.name == last => Some(version.revision),
+                _ => None,
+            }));
+            Ok(())
+        });
+        kept.unwrap();
+        first += 301;
+        assert_eq!(found, Some(Revision(first - 1)));
+        if is_half {
+            return;
+        }
+    }
+    panic!("nothing stays in pieces");
+}
+
 /// The answer to an entry gets lost: it was added, and that is found out.
 #[test]
 fn lost_answers_are_found_again() {
@@ -240,7 +302,7 @@ fn answers_that_stay_away_are_told() {
     way.mute(false);
     way.cut();
     let outcome = open(&options).append(first, &entry(2, &[("a", Some("two"))]));
-    assert!(matches!(outcome, Err(EngineError::Failed(_))), "nobody can have heard of it: {outcome:?}");
+    assert!(matches!(outcome, Err(EngineError::Unavailable(_))), "nobody can have heard of it: {outcome:?}");
 }
 
 #[test]
@@ -407,7 +469,7 @@ fn certificates() {
         options.client.identity = Identity { authorities, certificate };
         let outcome = open(&options).append(Position(0), &entry(1, &[("a", Some("one"))]));
         assert_eq!(matches!(&outcome, Ok(Some(_))), is_right, "{outcome:?}");
-        assert!(is_right || matches!(&outcome, Err(EngineError::Failed(_))), "{outcome:?}");
+        assert!(is_right || matches!(&outcome, Err(EngineError::Unavailable(_))), "{outcome:?}");
     }
     etcd.stdin.take();
     etcd.wait().unwrap();

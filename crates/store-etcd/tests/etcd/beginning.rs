@@ -69,6 +69,69 @@ async fn contents(store: &Store) -> Vec<String> {
     told
 }
 
+/// A replica that was away for too long, or was killed while it was being filled, is filled by itself.
+#[test]
+fn who_was_away_begins_anew() {
+    let Some((mut etcd, url)) = cluster::start(&[]) else { return };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    runtime.block_on(async {
+        let options = cluster::history(&url);
+        let disk = Options::default();
+        let mut renewed = 0;
+        let mut returned = || {
+            let engine = SqliteEngine::open(directory.path(), &disk).unwrap();
+            let replica = Replica::open(engine, EtcdJournal::open(options.clone()).unwrap(), |old| {
+                renewed += 1;
+                Ok(old.renew(directory.path(), &disk).unwrap())
+            });
+            let store =
+                Store::open(Box::new(replica.unwrap()), StoreOptions::default(), "base", |_, _| Vec::new());
+            (store.unwrap(), renewed)
+        };
+        let first = open(MemoryEngine::default(), &options).unwrap();
+        put(&first, "core", "pods", "a", Some("x")).await;
+        let (second, renewed) = returned();
+        assert_eq!(renewed, 0);
+        put(&second, "core", "pods", "b", Some("x")).await;
+        second.close();
+        drop(second);
+        let client = Client::new(options.client.clone()).unwrap();
+        let deadline = || tokio::time::Instant::now() + PATIENCE;
+        for round in 1..3 {
+            put(&first, "core", "pods", "b", None).await;
+            put(&first, "core", "pods", &format!("late-{round}"), Some("x")).await;
+            let last = put(&first, "core", "pods", "a", Some("y")).await;
+            let range = Range { key: b"/", ..Range::default() };
+            let now = client.range(&range, deadline()).await.unwrap().revision;
+            client.compact(now, deadline()).await.unwrap();
+            if round == 2 {
+                // As if it had been killed in the middle.
+                let mut engine = SqliteEngine::open(directory.path(), &disk).unwrap();
+                let at = engine.recover().unwrap().current;
+                let notes = vec![("journal-restoring".into(), Some(b""[..].into()))];
+                let batch =
+                    polder_store::engine::Batch { first: at.next(), last: at, notes, ..Default::default() };
+                engine.apply(&batch).unwrap();
+            }
+            let (second, renewed) = returned();
+            assert_eq!(renewed, round);
+            assert!(second.wait_for(last, PATIENCE).await);
+            assert_eq!(contents(&second).await, contents(&first).await);
+            put(&second, "core", "pods", "b", Some("again")).await;
+            second.close();
+        }
+        let (second, renewed) = returned();
+        assert_eq!(renewed, 2, "it had everything");
+        assert!(first.wait_for(second.current(), PATIENCE).await);
+        assert_eq!(contents(&second).await, contents(&first).await);
+        second.close();
+        first.close();
+    });
+    etcd.stdin.take();
+    etcd.wait().unwrap();
+}
+
 #[test]
 fn newcomers_begin_with_what_there_is() {
     let Some((mut etcd, url)) = cluster::start(&[]) else { return };

@@ -24,11 +24,16 @@ use crate::plane::Plane;
 impl Committer {
     /// Takes everything that others have done so far.
     pub(super) fn catch_up(&mut self) -> Result<(), EngineError> {
-        while let Some(batch) = self.engine.follow(&*self.shared)? {
-            // It is kept below: whoever does not show it has less than all, and must not plan on that.
-            self.absorb(batch).map_err(|error| EngineError::Unknown(Box::new(error)))?;
+        loop {
+            while let Some(batch) = self.engine.follow(&*self.shared)? {
+                // It is kept below: whoever does not show it has less than all, and must not plan on that.
+                self.absorb(batch).map_err(|error| EngineError::Unknown(Box::new(error)))?;
+            }
+            match self.remake_bases() {
+                Err(EngineError::Overtaken) => {}
+                outcome => return outcome,
+            }
         }
-        Ok(())
     }
 
     /// The same before something is planned: if it fails, what is planned fails too, and says why.
@@ -39,7 +44,8 @@ impl Committer {
         if let Err(error) = self.catch_up() {
             tracing::error!(error = %chain(&error), "cannot follow the other replicas");
             // Perhaps it is kept below, and was not made visible: the next start tells.
-            if matches!(error, EngineError::Unknown(_) | EngineError::Damaged(_)) {
+            // And where entries have been forgotten that are not here, the next start begins with what there is.
+            if matches!(error, EngineError::Unknown(_) | EngineError::Damaged(_) | EngineError::Compacted) {
                 self.stop();
             }
         }
@@ -98,8 +104,11 @@ impl Committer {
                 space.sealed_at = self.current;
             }
             self.absorb_layer(group, row);
-            if row.state != SpaceState::Filling {
+            if row.state == SpaceState::Dropped {
                 self.merging.give_up(row.id);
+                let bases = self.bases.len();
+                self.bases.retain(|_, base| *base != row.id);
+                self.is_baseless |= self.bases.len() < bases;
             }
             group.spaces.insert(row.id, space);
         }
@@ -110,11 +119,15 @@ impl Committer {
         self.restack_above(group, rows)
     }
 
-    /// Planes above a layer that stands on a merged one now read through that.
+    /// Planes above a layer that stands on a merged one now read through that. So do those that were to at their time, when a
+    /// layer that was held here for them is dropped by another replica, which knows nothing of that.
     fn restack_above(&self, group: &mut Group, rows: &[SpaceRow]) -> Result<(), EngineError> {
-        let is_moved = |row: &&SpaceRow| {
-            let known = self.spaces.get(&row.id).filter(|_| is_standing(row.state));
-            known.is_some_and(|known| known.row.parent != row.parent)
+        let is_moved = |row: &&SpaceRow| match row.state {
+            SpaceState::Dropped => self.merging.reads_through(row.id),
+            _ => {
+                let known = self.spaces.get(&row.id).filter(|_| is_standing(row.state));
+                known.is_some_and(|known| known.row.parent != row.parent)
+            }
         };
         let moved: HashSet<SpaceId> = rows.iter().filter(is_moved).map(|row| row.id).collect();
         if moved.is_empty() {

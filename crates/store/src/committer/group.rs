@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::{Answer, Committer};
 use crate::change::{Change, CommitError};
-use crate::engine::{Batch, SpaceRow};
+use crate::engine::{Batch, Bounds, SpaceRow};
 use crate::feed::Event;
 use crate::key::{Key, Revision, SpaceId};
 use crate::object::StoredObject;
@@ -48,6 +48,8 @@ pub(super) struct Group {
     pub(super) last_changes: HashMap<PlaneId, (Revision, Option<Revision>)>,
     /// Planes whose resource versions are others now: whoever watches them must start again.
     pub(super) raised: Vec<PlaneId>,
+    /// What the records of the batch take.
+    pub(super) bytes: usize,
     pub(super) asked: Vec<Asked>,
 }
 
@@ -61,6 +63,12 @@ pub(super) struct Asked {
 impl Group {
     pub(super) fn usage_of(&self, plane: &Plane) -> (u64, u64) {
         self.usage.get(&plane.id).copied().unwrap_or_else(|| (plane.usage.objects(), plane.usage.bytes()))
+    }
+
+    /// Whether the engine takes more of it at a higher price only.
+    pub(super) fn is_long(&self, bounds: &Bounds) -> bool {
+        let rows = self.batch.objects.len() + self.batch.spaces.len() + self.usage.len() + self.planes.len();
+        rows >= bounds.batch_len || self.bytes >= bounds.batch_bytes
     }
 
     /// Notes a change of a plane and tells the commit before it.

@@ -84,8 +84,8 @@ impl Committer {
         let parent = space.row.parent;
         group.put_space(space);
         // What has been copied of it goes in the same commit, so that no key outlives the plane.
-        if let Some(copy) = self.merging.copy_of(id) {
-            group.put_space(Space::new(copy));
+        for copy in self.copies_of(id) {
+            group.put_space(Space::new(SpaceRow::dropped(copy)));
         }
         if let Some(parent) = parent {
             let mut parent_space = self.space(group, parent);

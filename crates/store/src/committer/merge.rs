@@ -96,13 +96,13 @@ impl Merging {
             .is_some_and(|merge| merge.replacing.is_some() && (id == merge.run[0] || id == merge.into.id))
     }
 
-    /// The layer that a layer is being copied to, as one that is dropped.
-    pub(super) fn copy_of(&self, id: SpaceId) -> Option<SpaceRow> {
-        let merge = self.current.as_ref().filter(|merge| merge.replacing.is_none())?;
-        merge.run.contains(&id).then(|| SpaceRow { state: SpaceState::Dropped, ..merge.into.clone() })
+    /// Whether planes may still read through a layer here though none stands on it.
+    pub(super) fn reads_through(&self, id: SpaceId) -> bool {
+        let merge = self.current.as_ref().filter(|merge| merge.replacing.is_some());
+        merge.is_some_and(|merge| merge.run.contains(&id))
     }
 
-    /// Another replica has dropped or taken what is being filled here: it is for that one to go on.
+    /// Another replica has dropped what is being filled here: it is for that one to go on.
     pub(super) fn give_up(&mut self, into: SpaceId) {
         self.current.take_if(|merge| merge.into.id == into);
     }
@@ -112,7 +112,23 @@ impl Merging {
     }
 }
 
+/// What a layer is filled from, as its row says it while it is being filled: so all replicas know what is copied where.
+fn filled_from(run: &[SpaceId]) -> SmolStr {
+    run.iter().map(|id| id.0.to_string()).collect::<Vec<_>>().join(" ").into()
+}
+
+/// The same, read.
+pub(super) fn sources_of(row: &SpaceRow) -> Vec<SpaceId> {
+    row.layer.split(' ').filter_map(|id| id.parse().ok()).map(SpaceId).collect()
+}
+
 impl Committer {
+    /// The layers that a layer is being copied to, by this replica or another one.
+    pub(super) fn copies_of(&self, id: SpaceId) -> Vec<SpaceId> {
+        let copies = self.filling.iter().filter(|(_, sources)| sources.contains(&id));
+        copies.map(|(copy, _)| *copy).collect()
+    }
+
     /// Whether there is something that somebody began to fill who is not there any more.
     pub(super) fn has_left_overs(&self) -> bool {
         self.left_overs().next().is_some()
@@ -120,7 +136,7 @@ impl Committer {
 
     fn left_overs(&self) -> impl Iterator<Item = SpaceId> {
         let own = self.merging.current.as_ref().map(|merge| merge.into.id);
-        self.filling.iter().copied().filter(move |id| Some(*id) != own)
+        self.filling.keys().copied().filter(move |id| Some(*id) != own)
     }
 
     /// A bounded part of what there is to merge.
@@ -137,8 +153,11 @@ impl Committer {
             for _ in 0..STEP_PLANES_LEN {
                 let Some(plane) = self.merging.queue.pop_front() else { break };
                 if let Some((run, level)) = self.find_run(plane) {
-                    let merge = self.begin_merge(plane, run, level)?;
-                    self.merging.current = Some(merge);
+                    let begun = self.begin_merge(plane, run, level);
+                    if begun.is_err() {
+                        self.merging.queue.push_back(plane);
+                    }
+                    self.merging.current = Some(begun?);
                     break;
                 }
             }
@@ -206,6 +225,7 @@ impl Committer {
             parent: bottom.and_then(|space| space.row.parent),
             state: SpaceState::Filling,
             digest: SmolStr::default(),
+            layer: filled_from(&run),
             ..self.spaces[&run[0]].row.clone()
         };
         group.put_space(Space::new(into.clone()));
@@ -218,7 +238,7 @@ impl Committer {
     fn merged_id(&self) -> SpaceId {
         let first = MERGED_IDS | self.current.0 << 16;
         let taken = |id: &SpaceId| {
-            self.spaces.contains_key(id) || self.filling.contains(id) || self.dropping.contains(id)
+            self.spaces.contains_key(id) || self.filling.contains_key(id) || self.dropping.contains(id)
         };
         let mut ids = (first + self.merging.count..).map(SpaceId);
         ids.find(|id| !taken(id)).expect("a space has one of finitely many numbers")

@@ -16,9 +16,8 @@
 //! is a right answer in both stores: a change whose outcome is unknown is still under way for everybody who looks, and
 //! no other change can take its revisions meanwhile.
 //!
-//! Where several stores share a history, not knowing whether that has been added to is no reason to stop
-//! ([`EngineError::Unsettled`]): the group is answered with [`CommitError::Unknown`], and what comes next in the history says
-//! what became of it.
+//! Where several stores share a history, the rest of it tells: what was added comes back as what others do
+//! ([`EngineError::Doubtful`]). The group is answered in the same way, and the committer goes on.
 
 mod absorb;
 mod chores;
@@ -30,13 +29,15 @@ mod planes;
 mod publish;
 mod recover;
 mod replace;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use polder_model::{PlaneId, SmolStr};
 use tokio::sync::{mpsc, oneshot};
 
@@ -44,8 +45,9 @@ use self::chores::History;
 use self::group::{Asked, Group, Space};
 use self::merge::Merging;
 use crate::change::{Change, CommitError, Committed};
-use crate::engine::{Bell, Engine, EngineError, Reader};
+use crate::engine::{Bell, Bounds, Engine, EngineError, Reader};
 use crate::key::{Revision, SpaceId};
+use crate::plane::Profile;
 use crate::shared::Shared;
 
 /// Changes committed with one fsync.
@@ -100,13 +102,17 @@ pub(crate) struct Committer {
     shared: Arc<Shared>,
     spaces: HashMap<SpaceId, Space>,
     layers: HashMap<SmolStr, SpaceId>,
-    /// The layer every new plane stands on.
     /// What planes are made on.
-    bases: hashbrown::HashMap<crate::plane::Profile, SpaceId>,
+    bases: HashMap<Profile, SpaceId>,
+    /// What they are made of, where another replica may drop one of them.
+    own_bases: Option<recover::OwnBases>,
+    /// Another replica has dropped one of them: none is made on it until there is one again.
+    is_baseless: bool,
+    bounds: Bounds,
     current: Revision,
     dropping: VecDeque<SpaceId>,
-    /// Layers that are being merged, by this replica or another one.
-    filling: HashSet<SpaceId>,
+    /// Layers that are being filled, by this replica or another one, and what from.
+    filling: HashMap<SpaceId, Vec<SpaceId>>,
     history: History,
     merging: Merging,
     settling: Vec<oneshot::Sender<()>>,
@@ -182,7 +188,7 @@ impl Committer {
                 Job::News | Job::Stop => {}
             }
             taken += 1;
-            if taken < GROUP_LEN_MAX {
+            if taken < GROUP_LEN_MAX && !group.is_long(&self.bounds) {
                 next = queue.try_recv().ok();
             }
         }
@@ -220,7 +226,7 @@ impl Committer {
         for Asked { reply, answer, .. } in group.asked {
             // A refusal may be due to a change of this group that has not happened either.
             let answer = match &outcome {
-                Err(error) if matches!(**error, EngineError::Unsettled(_)) && answer.is_ok() => {
+                Err(error) if matches!(**error, EngineError::Doubtful(_)) && answer.is_ok() => {
                     Err(CommitError::Unknown(error.clone()))
                 }
                 Err(error) if !self.stopped => Err(CommitError::Engine(error.clone())),

@@ -9,7 +9,7 @@ use super::Committer;
 use super::group::Group;
 use crate::cache::Lookup;
 use crate::change::{Change, CommitError, Committed, Expect, ForkSource, PlaneChange, Renewal, Write};
-use crate::engine::{LogEntry, ObjectWrite, PlaneRow, PlaneWrite};
+use crate::engine::{EngineError, LogEntry, ObjectWrite, PlaneRow, PlaneWrite};
 use crate::feed::Event;
 use crate::key::{Key, ObjectName, ResourceId, Revision, SpaceId};
 use crate::object::{Record, StoredObject};
@@ -25,6 +25,11 @@ impl Committer {
         let unstorable = change.writes.iter().map(|write| &write.key.name).find(|name| !name.is_storable());
         if let Some(name) = unstorable {
             return Err(CommitError::NoName(name.clone()));
+        }
+        self.check_len(change)?;
+        if self.is_baseless && matches!(change.plane, Some(PlaneChange::Create { .. })) {
+            let error = EngineError::Unavailable("what planes begin with is being made again".into());
+            return Err(CommitError::Engine(Arc::new(error)));
         }
         for (key, expect) in &change.guards {
             if !key.name.is_storable() {
@@ -84,6 +89,18 @@ impl Committer {
         }
         group.batch.last = revision;
         Ok(Committed { revision, plane })
+    }
+
+    /// What no engine takes is refused before others are in one group with it.
+    fn check_len(&self, change: &Change) -> Result<(), CommitError> {
+        let lens = || change.writes.iter().filter_map(|write| write.record.as_ref()).map(Record::len);
+        let (longest, all) = (lens().max().unwrap_or(0), lens().sum::<usize>());
+        for (len, len_max) in [(longest, self.bounds.record_bytes_max), (all, self.bounds.change_bytes_max)] {
+            if len > len_max {
+                return Err(CommitError::TooLong { len, len_max });
+            }
+        }
+        Ok(())
     }
 
     /// What a new plane has of its own, each with what it is made of.
@@ -196,6 +213,7 @@ impl Committer {
             previous: found.as_ref().map(|found| (found.space, found.revision)),
             before,
         };
+        group.bytes += write.record.as_ref().map_or(0, Record::len);
         group.batch.objects.push(ObjectWrite { entry, record: write.record.clone() });
         let event = Event::new(revision, plane, resource, found, new.clone());
         group.events.push(event.shared(self.shared.feed.frames().clone()));

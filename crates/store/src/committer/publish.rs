@@ -7,6 +7,7 @@ use polder_model::PlaneId;
 
 use super::Committer;
 use super::group::Group;
+use super::merge::sources_of;
 use crate::cache::CacheChange;
 use crate::engine::SpaceState;
 use crate::key::ResourceId;
@@ -23,7 +24,7 @@ impl Committer {
                     self.spaces.remove(&id);
                     self.dropping.push_back(id);
                 }
-                SpaceState::Filling => drop(self.filling.insert(id)),
+                SpaceState::Filling => drop(self.filling.insert(id, sources_of(&space.row))),
                 SpaceState::Open | SpaceState::Sealed => drop(self.spaces.insert(id, space)),
             }
         }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use polder_model::{GroupResource, PlaneId, PlaneName, SmolStr, format_smolstr};
 
 use super::chores::History;
 use super::group::{Group, Space};
 use super::layers::{STACK_LEN_MAX, space_id};
-use super::merge::Merging;
+use super::merge::{Merging, sources_of};
 use super::{Committer, NO_PLANE};
 use crate::change::{Change, CommitError, Expect};
 use crate::engine::{
@@ -22,8 +22,18 @@ use crate::noting::Noting;
 use crate::object::Record;
 use crate::plane::{Limits, Plane, Profile, Usage};
 use crate::read::find;
+use crate::replica::check_alone;
 use crate::shared::Shared;
 use crate::store::{Beginning, CoreLookup, StoreOptions};
+
+/// The objects of a base.
+type BaseObjects = Vec<(ResourceId, ObjectName, Record)>;
+
+/// What planes that this version makes begin with, by the digest that its bases have.
+pub(super) struct OwnBases {
+    digest: SmolStr,
+    objects: HashMap<Profile, BaseObjects>,
+}
 
 impl Committer {
     pub(crate) fn new(
@@ -32,6 +42,7 @@ impl Committer {
         options: &StoreOptions,
         recovered: Recovered,
     ) -> Result<Committer, EngineError> {
+        check_alone(&recovered.notes)?;
         if !recovered.notes.is_empty() {
             return Err(EngineError::Failed(
                 "it has keys for sealed records, and was opened without them".into(),
@@ -39,14 +50,17 @@ impl Committer {
         }
         let mut committer = Committer {
             reader: Arc::new(Noting::new(engine.own_reader(), shared.damaged.clone())),
+            bounds: engine.bounds(),
             engine,
             shared,
             spaces: HashMap::with_capacity(recovered.spaces.len()),
             layers: HashMap::new(),
             bases: HashMap::new(),
+            own_bases: None,
+            is_baseless: false,
             current: recovered.current,
             dropping: VecDeque::new(),
-            filling: HashSet::new(),
+            filling: HashMap::new(),
             history: History {
                 marks: VecDeque::from([(Instant::now(), recovered.current)]),
                 keep: options.history,
@@ -64,7 +78,7 @@ impl Committer {
             if row.state == SpaceState::Dropped {
                 committer.dropping.push_back(row.id);
             } else if row.state == SpaceState::Filling {
-                committer.filling.insert(row.id);
+                committer.filling.insert(row.id, sources_of(&row));
             } else {
                 if !row.layer.is_empty() {
                     committer.layers.insert(row.layer.clone(), row.id);
@@ -146,10 +160,22 @@ impl Committer {
         &mut self,
         mut begin: impl FnMut(&CoreLookup<'_>) -> Result<Beginning<'a>, EngineError>,
     ) -> Result<(), EngineError> {
+        let shared = self.shared.clone();
+        let resource_id = |name: &GroupResource| shared.resource_id(name);
         loop {
             self.catch_up()?;
-            let beginning = begin(&|resource, name| self.core_record(resource, name))?;
-            match self.make_bases(beginning) {
+            let Beginning { digest, base, core } = begin(&|resource, name| self.core_record(resource, name))?;
+            let objects = |profile: Profile| base(profile, &resource_id);
+            if self.engine.horizon().is_some() && !digest.is_empty() {
+                let objects = Profile::ALL.into_iter().map(|profile| (profile, objects(profile))).collect();
+                self.own_bases = Some(OwnBases { digest: digest.as_str().into(), objects });
+            }
+            // Only at the start: two versions side by side would drop what the other makes for ever.
+            let mut group = self.new_group();
+            self.find_bases(&digest);
+            self.drop_unused(&mut group);
+            let core = core.map(|(resource, name, record)| (resource_id(&resource), name, record));
+            match self.make_bases(group, &digest, &objects, core) {
                 // Another replica began at the same time: perhaps it has made them.
                 Err(EngineError::Overtaken) => {}
                 outcome => return outcome,
@@ -169,30 +195,48 @@ impl Committer {
         Ok(found.map(|found| found.record.clone()))
     }
 
-    fn make_bases(&mut self, beginning: Beginning<'_>) -> Result<(), EngineError> {
-        let Beginning { digest, base, core } = beginning;
-        let shared = self.shared.clone();
-        let resource_id = |name: &GroupResource| shared.resource_id(name);
-        // No digest, no base: other spaces have none either.
-        let profiles = if digest.is_empty() { &[][..] } else { &Profile::ALL };
+    /// Makes again what another replica has dropped, because it is of another version and nothing stood on it.
+    pub(super) fn remake_bases(&mut self) -> Result<(), EngineError> {
+        if !self.is_baseless {
+            return Ok(());
+        }
+        let Some(own) = self.own_bases.take() else { return Ok(()) };
+        let objects = |profile: Profile| own.objects.get(&profile).cloned().unwrap_or_default();
+        self.find_bases(&own.digest);
+        let made = self.make_bases(self.new_group(), &own.digest, &objects, None);
+        self.own_bases = Some(own);
+        made?;
+        self.is_baseless = false;
+        Ok(())
+    }
+
+    fn find_bases(&mut self, digest: &str) {
         self.bases.clear();
-        for profile in profiles {
+        for profile in profiles_with(digest) {
             let digest = format!("{}{digest}", profile.mark());
             let found = self.spaces.values().find(|space| space.row.digest == digest);
             if let Some(found) = found.map(|space| space.row.id) {
                 self.bases.insert(*profile, found);
             }
         }
-        let mut group = self.new_group();
-        self.drop_unused(&mut group);
+    }
+
+    /// Makes those that were not found.
+    fn make_bases(
+        &mut self,
+        mut group: Group,
+        digest: &str,
+        objects: &impl Fn(Profile) -> BaseObjects,
+        core: Option<(ResourceId, ObjectName, Record)>,
+    ) -> Result<(), EngineError> {
         let mut made = Vec::new();
-        for profile in profiles {
+        for profile in profiles_with(digest) {
             if self.bases.contains_key(profile) {
                 continue;
             }
-            let objects = base(*profile, &resource_id);
+            let objects = objects(*profile);
             if !objects.is_empty() || *profile == Profile::default() {
-                made.push(self.add_base(&mut group, *profile, &digest, objects));
+                made.push(self.add_base(&mut group, *profile, digest, objects));
             }
         }
         if self.shared.planes.read().by_id.get(&PlaneId::CORE).is_none() {
@@ -210,7 +254,7 @@ impl Committer {
             group.batch.last = revision;
         }
         if let Some((resource, name, record)) = core {
-            let key = Key { plane: PlaneId::CORE, resource: resource_id(&resource), name };
+            let key = Key { plane: PlaneId::CORE, resource, name };
             match self.plan(&mut group, &Change::put(key, record, Expect::Absent)) {
                 Ok(_) | Err(CommitError::Conflict { .. }) => {}
                 Err(error) => return Err(EngineError::Failed(Box::new(error))),
@@ -226,7 +270,7 @@ impl Committer {
         group: &mut Group,
         profile: Profile,
         digest: &str,
-        objects: Vec<(ResourceId, ObjectName, Record)>,
+        objects: BaseObjects,
     ) -> SpaceId {
         let revision = self.next_revision(group);
         let row = SpaceRow {
@@ -258,4 +302,9 @@ impl Committer {
         group.put_space(Space::new(row));
         id
     }
+}
+
+/// No digest, no base: other spaces have none either.
+fn profiles_with(digest: &str) -> &'static [Profile] {
+    if digest.is_empty() { &[] } else { &Profile::ALL }
 }

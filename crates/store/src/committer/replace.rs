@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use polder_model::PlaneId;
+use polder_model::{PlaneId, SmolStr};
 
 use super::Committer;
 use super::group::Space;
@@ -22,6 +22,11 @@ use super::planes::replaced;
 use crate::engine::{EngineError, SpaceRow, SpaceState};
 use crate::key::SpaceId;
 use crate::plane::Plane;
+
+/// A layer that has been filled, and has no name.
+fn sealed(filled: &SpaceRow) -> SpaceRow {
+    SpaceRow { state: SpaceState::Sealed, layer: SmolStr::default(), ..filled.clone() }
+}
 
 /// Spaces put on the merged layer between two groups of commits.
 const STEP_SPACES_LEN: usize = 64;
@@ -72,7 +77,7 @@ impl Committer {
         let mut group = self.new_group();
         group.batch.floor = self.history.compacted;
         if !self.spaces.contains_key(&into) {
-            self.add_space(&mut group, SpaceRow { state: SpaceState::Sealed, ..merge.into.clone() });
+            self.add_space(&mut group, sealed(&merge.into));
         }
         let (mut old, mut merged) = (self.space(&group, top), self.space(&group, into));
         merged.level = merge.level.saturating_add(1);

@@ -9,8 +9,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::engine::{
-    Batch, Bell, Engine, EngineError, FilledVersion, LogEntry, Names, Reader, Recovered, Scan, SpaceKey,
-    Version,
+    Batch, Bell, Bounds, Engine, EngineError, FilledVersion, LogEntry, Names, Reader, Recovered, Scan,
+    SpaceKey, Version,
 };
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 
@@ -261,6 +261,10 @@ impl Engine for ProbedEngine {
 
     fn leads(&self) -> bool {
         self.inner.leads()
+    }
+
+    fn bounds(&self) -> Bounds {
+        self.inner.bounds()
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

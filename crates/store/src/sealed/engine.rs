@@ -12,11 +12,12 @@ use super::reader::SealedReader;
 use super::record::{self, Place};
 use super::wrapped::KeyError;
 use crate::engine::{
-    Batch, Bell, Engine, EngineError, FilledVersion, Horizon, Names, Note, ObjectWrite, Reader, Recovered,
-    SpaceState, Version,
+    Batch, Bell, Bounds, Engine, EngineError, FilledVersion, Horizon, Names, Note, ObjectWrite, Reader,
+    Recovered, SpaceState, Version,
 };
 use crate::key::{Revision, SpaceId};
 use crate::object::Record;
+use crate::replica::check_alone;
 
 /// An engine around an engine.
 pub struct SealedEngine<E> {
@@ -26,6 +27,9 @@ pub struct SealedEngine<E> {
     pub(super) current: Revision,
     pub(super) rewrapping: Option<Rewrapping>,
     pub(super) sealing: Option<SealingPass>,
+    /// What another replica did, kept below, that cannot be opened yet: it made a store key that its key-encryption key does not
+    /// open for us now. Nothing is written until that is seen.
+    unopened: Option<Batch>,
 }
 
 /// The keys that a batch makes.
@@ -34,7 +38,15 @@ type MadeKeys = HashMap<SpaceId, Arc<Cipher>>;
 impl<E: Engine> SealedEngine<E> {
     pub fn new(inner: E, keyring: Arc<Keyring>) -> SealedEngine<E> {
         let reader = inner.own_reader();
-        SealedEngine { inner, keyring, reader, current: Revision(0), rewrapping: None, sealing: None }
+        SealedEngine {
+            inner,
+            keyring,
+            reader,
+            current: Revision(0),
+            rewrapping: None,
+            sealing: None,
+            unopened: None,
+        }
     }
 
     pub fn into_inner(self) -> E {
@@ -109,10 +121,36 @@ impl<E: Engine> SealedEngine<E> {
         self.begin_chores(notes, recovered)
     }
 
+    /// Whether everything that is kept below can be seen here.
+    fn check_opened(&self) -> Result<(), EngineError> {
+        match self.unopened {
+            Some(_) => Err(EngineError::Unavailable(
+                "a store key that another replica has made cannot be opened yet".into(),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens what another replica did; keeps it for the next try when a store key does not open.
+    fn open_or_wait(&mut self, mut batch: Batch) -> Result<Batch, EngineError> {
+        if let Err(error) = self.keyring.take_over(&batch.notes) {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "another replica has made a store key that cannot be opened here: nothing newer is seen or written until it can, which \
+                 is tried again and again. Is the key-encryption key here too?"
+            );
+            self.unopened = Some(batch);
+            return Err(EngineError::Unavailable(Box::new(error)));
+        }
+        batch.notes.clear();
+        // It is kept below already: whoever does not get it here has less than all.
+        self.opened(&mut batch).map_err(|error| EngineError::Unknown(Box::new(error)))?;
+        Ok(batch)
+    }
+
     /// Opens what another replica has sealed.
     fn opened(&self, batch: &mut Batch) -> Result<(), EngineError> {
         self.keyring.learn(&batch.resources);
-        self.keyring.take_over(&std::mem::take(&mut batch.notes)).map_err(failed)?;
         // What was written and went with its plane at once has no key any more.
         let dropped = batch.spaces.iter().filter(|row| row.state == SpaceState::Dropped);
         let dropped: HashSet<SpaceId> = dropped.map(|row| row.id).collect();
@@ -167,6 +205,7 @@ impl<E: Engine> Engine for SealedEngine<E> {
         loop {
             let mut recovered = self.inner.recover()?;
             let notes = std::mem::take(&mut recovered.notes);
+            check_alone(&notes)?;
             match self.begin(&notes, &recovered) {
                 // Another replica has begun at the same time, and perhaps made a store key.
                 Err(EngineError::Overtaken) => {}
@@ -176,6 +215,7 @@ impl<E: Engine> Engine for SealedEngine<E> {
     }
 
     fn apply(&mut self, batch: &Batch) -> Result<(), EngineError> {
+        self.check_opened()?;
         self.keyring.learn(&batch.resources);
         let sealed = self.sealed(batch)?;
         let (batch, made) = match &sealed {
@@ -197,17 +237,22 @@ impl<E: Engine> Engine for SealedEngine<E> {
     }
 
     fn follow(&mut self, names: &dyn Names) -> Result<Option<Batch>, EngineError> {
+        if let Some(batch) = self.unopened.take() {
+            return self.open_or_wait(batch).map(Some);
+        }
         let keyring = self.keyring.clone();
         let following = keyring.following();
-        let Some(mut batch) = self.inner.follow(names)? else { return Ok(None) };
+        let Some(batch) = self.inner.follow(names)? else { return Ok(None) };
         if !batch.spaces.is_empty() {
             note_dropped(&keyring, &mut keyring.dropped(), &batch);
         }
         drop(following);
         self.current = self.current.max(batch.last);
-        // It is kept below already: whoever does not get it here has less than all.
-        self.opened(&mut batch).map_err(|error| EngineError::Unknown(Box::new(error)))?;
-        Ok(Some(batch))
+        self.open_or_wait(batch).map(Some)
+    }
+
+    fn bounds(&self) -> Bounds {
+        self.inner.bounds()
     }
 
     fn set_bell(&mut self, bell: Bell) {
@@ -238,18 +283,21 @@ impl<E: Engine> Engine for SealedEngine<E> {
     }
 
     fn fill(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
+        self.check_opened()?;
         let sealed = self.sealed_versions(space, versions)?;
         self.inner.fill(space, &sealed)
     }
 
     fn rewrite(&mut self, space: SpaceId, versions: &[FilledVersion]) -> Result<(), EngineError> {
+        self.check_opened()?;
         let sealed = self.sealed_versions(space, versions)?;
         self.inner.rewrite(space, &sealed)
     }
 
     fn chore(&mut self) -> Result<bool, EngineError> {
         // Whatever is wrong above, what is destroyed below does not wait for it.
-        let own = if self.inner.leads() { self.rewrite_some() } else { Ok(false) };
+        let may_write = self.inner.leads() && self.unopened.is_none();
+        let own = if may_write { self.rewrite_some() } else { Ok(false) };
         let below = self.inner.chore();
         Ok(own? | below?)
     }
