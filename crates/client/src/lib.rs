@@ -7,6 +7,7 @@
 //! Invariants: there is one feed, one queue and one set of workers for all planes; planes take turns; a plane with
 //! nothing to do costs nothing.
 
+mod afterwards;
 mod authority;
 mod client;
 mod controller;
@@ -20,6 +21,7 @@ mod seldom;
 pub mod slice;
 pub mod stage;
 
+pub use afterwards::afterwards;
 pub use authority::{CertificateAuthority, CertificateRequest, CertificateTerms, TokenKeys};
 pub use client::{Answer, At, Changes, ChangesError, Client, Cursor, Delete, Patch, Propagation, Query};
 pub use controller::{Change, Controller, Interest, Next, Snapshot, Stored, Wake, key};

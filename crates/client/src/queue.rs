@@ -162,9 +162,14 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
 
     /// Adds an item that waits first, unless it is there already.
     pub fn add_later(&self, plane: PlaneId, item: T) {
+        self.add_after(plane, item, DELAY_LATER);
+    }
+
+    /// The same, with so long a wait.
+    pub fn add_after(&self, plane: PlaneId, item: T, delay: Duration) {
         let mut state = self.state.lock();
         let item = state.fit(plane, item, &self.everything, self.plane_len_max);
-        state.make_wait(plane, item);
+        state.make_wait(plane, item, delay);
         drop(state);
         self.added.notify_one();
     }
@@ -250,9 +255,11 @@ impl<T: Clone + Eq + Hash> State<T> {
         if full && !known.items.contains_key(&item) { everything.clone() } else { item }
     }
 
-    fn make_wait(&mut self, plane: PlaneId, item: T) {
-        if !self.planes.entry(plane).or_default().items.contains_key(&item) {
-            self.wait(plane, item, DELAY_LATER, 0);
+    fn make_wait(&mut self, plane: PlaneId, item: T, delay: Duration) {
+        match self.planes.entry(plane).or_default().items.get_mut(&item) {
+            None => self.wait(plane, item, delay, 0),
+            Some(entry) if entry.state == ItemState::Working => entry.state = ItemState::WorkingAgain,
+            Some(_) => {}
         }
     }
 

@@ -24,6 +24,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::afterwards::Afterwards;
 use crate::client::{ChangesError, Client, Cursor, Query};
 use crate::controller::{Change, Controller, Interest, Next, Snapshot};
 use crate::in_plane::InPlane;
@@ -57,7 +58,7 @@ const PLANES: (&str, &str) = ("polder.dev", "planes");
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Item {
-    /// Whose key it is; `LOOK` or `TELL` for the whole plane.
+    /// Whose key it is; `LOOK`, `TELL` or `LEFT` for the whole plane.
     controller: usize,
     key: SmolStr,
 }
@@ -65,6 +66,10 @@ struct Item {
 const LOOK: usize = usize::MAX;
 /// The whole plane, for those who tell of the server.
 const TELL: usize = usize::MAX - 1;
+/// What turns of the plane have left for later.
+const LEFT: usize = usize::MAX - 2;
+/// And how much later: when the chain of steps they belong to is over, as a rule.
+const LEFT_FOR: Duration = Duration::from_millis(250);
 /// Planes that are told at a time, and how long the next ones wait for them.
 const TELL_LEN: usize = 256;
 const TELL_PATIENCE: Duration = Duration::from_secs(60);
@@ -90,6 +95,7 @@ pub struct Runner {
     /// Planes that are being told.
     telling: Mutex<HashSet<PlaneId>>,
     told: Notify,
+    left: Arc<Afterwards>,
 }
 
 impl Runner {
@@ -124,6 +130,7 @@ impl Runner {
             tells_new: AtomicBool::new(false),
             telling: Mutex::default(),
             told: Notify::new(),
+            left: Arc::default(),
         }
     }
 
@@ -157,9 +164,14 @@ impl Runner {
         self.save_now().await
     }
 
-    /// Runs until told to stop. All tasks are the tracker's. Those of planes that need much run on `long`, so that following
-    /// the feed and the other planes do not wait for what these compute.
-    pub async fn run(self: Arc<Self>, tasks: TaskTracker, long: Handle, stop: CancellationToken) {
+    /// Runs until told to stop. All tasks are the tracker's. Those of planes that need much run on `long`, and those of the others
+    /// on `light`, so that the others do not wait for what these compute, and following the feed waits for nobody.
+    pub async fn run(
+        self: Arc<Self>,
+        tasks: TaskTracker,
+        [light, long]: [Handle; 2],
+        stop: CancellationToken,
+    ) {
         let work = |runner: Arc<Runner>, plane, item| -> BoxFuture<'static, Outcome> {
             Box::pin(async move { runner.turn(plane, item).await })
         };
@@ -171,7 +183,7 @@ impl Runner {
             |runner| runner.client.revision(),
             work,
         );
-        tasks.spawn(stop.clone().run_until_cancelled_owned(work));
+        tasks.spawn_on(stop.clone().run_until_cancelled_owned(work), &light);
         let runner = self.clone();
         let save = async move {
             loop {
@@ -179,7 +191,7 @@ impl Runner {
                 runner.save().await;
             }
         };
-        tasks.spawn(stop.clone().run_until_cancelled_owned(save));
+        tasks.spawn_on(stop.clone().run_until_cancelled_owned(save), &light);
         stop.run_until_cancelled(self.follow()).await;
         self.save().await;
     }
@@ -307,8 +319,15 @@ impl Runner {
     }
 
     async fn turn(&self, plane: PlaneId, item: Item) -> Outcome {
+        if item.controller == LEFT {
+            return if self.left.work(plane).await { Outcome::Again } else { Outcome::Done };
+        }
         let late = |_| Err(Status::timeout("a controller took too long"));
-        let done = timeout(LONGEST, within_turn(self.work(plane, &item))).await.unwrap_or_else(late);
+        let work = self.left.within_turn(plane, within_turn(self.work(plane, &item)));
+        let done = timeout(LONGEST, work).await.unwrap_or_else(late);
+        if self.left.has(plane) {
+            self.queue.add_after(plane, left(), LEFT_FOR);
+        }
         // If it was the last one of its plane, the cursor can leave the plane out.
         self.news.store(true, Ordering::Release);
         let is_over = done.as_ref().map_or_else(|status| status.code == 404, |next| *next == Next::Done);
@@ -432,6 +451,10 @@ impl Runner {
 
 fn tell() -> Item {
     Item { controller: TELL, key: SmolStr::default() }
+}
+
+fn left() -> Item {
+    Item { controller: LEFT, key: SmolStr::default() }
 }
 
 fn look() -> Item {

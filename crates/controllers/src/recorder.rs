@@ -4,13 +4,15 @@
 //! object gets is bounded as upstream bounds it: more than a few different messages for one reason become one, and one
 //! object gets a burst of events and then one every few minutes. What is remembered for that is a table of fixed size.
 //!
+//! Nobody waits for an event: it is written after the turn that tells of it ([`afterwards`]).
+//!
 //! Invariant: recording never fails and never holds up its caller for long; an event may be lost.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use polder_client::InPlane;
 use polder_client::resource::EVENTS;
+use polder_client::{InPlane, afterwards};
 use polder_model::{SmolStr, Status, Value, format_smolstr, json};
 
 use crate::timestamp;
@@ -32,6 +34,9 @@ const REFILL_SECONDS: i64 = 300;
 /// Objects and reasons remembered at a time. Who comes to an occupied place takes it.
 const PLACES: usize = 512;
 
+const NORMAL: &str = "Normal";
+const WARNING: &str = "Warning";
+
 /// Writes events in the name of one controller.
 pub(crate) struct Recorder {
     component: &'static str,
@@ -50,7 +55,9 @@ struct Place {
 /// What became of an event on its way out.
 #[derive(Debug, PartialEq, Eq)]
 enum Pass {
-    AsItIs,
+    New,
+    /// It has been told before.
+    Again,
     /// One of too many similar ones: counted together.
     Combined,
     Dropped,
@@ -62,30 +69,49 @@ impl Recorder {
     }
 
     pub(crate) async fn normal(&self, plane: &InPlane, about: &Value, reason: &str, message: &str) {
-        self.record(plane, about, "Normal", reason, message).await;
+        self.record(plane, about, NORMAL, reason, [message]).await;
     }
 
     pub(crate) async fn warning(&self, plane: &InPlane, about: &Value, reason: &str, message: &str) {
-        self.record(plane, about, "Warning", reason, message).await;
+        self.record(plane, about, WARNING, reason, [message]).await;
+    }
+
+    /// Tells several things of an object for one reason. Those that are counted together are written once.
+    pub(crate) async fn normals<'a>(
+        &self,
+        plane: &InPlane,
+        about: &Value,
+        reason: &str,
+        messages: impl IntoIterator<Item = &'a str>,
+    ) {
+        self.record(plane, about, NORMAL, reason, messages).await;
     }
 
     /// `about` is an object as the client gives it, with `kind` and `apiVersion`.
-    async fn record(&self, plane: &InPlane, about: &Value, severity: &str, reason: &str, message: &str) {
+    async fn record<'a>(
+        &self,
+        plane: &InPlane,
+        about: &Value,
+        severity: &'static str,
+        reason: &str,
+        messages: impl IntoIterator<Item = &'a str>,
+    ) {
         let now = plane.client.now();
         let uid = about.str_at(&["metadata", "uid"]).unwrap_or_default();
         let object = hash(&[&plane.plane.to_string(), uid]);
-        let combined = match self.pass(object, hash(&[reason]), hash(&[message]), now) {
-            Pass::Dropped => return,
-            Pass::AsItIs => false,
-            Pass::Combined => true,
-        };
-        let event = Event { component: self.component, about, severity, reason, message, combined };
-        match tokio::time::timeout(PATIENCE, event.write(plane, now)).await {
-            Ok(Ok(())) => {}
-            // In a namespace that is going away, or gone, nobody needs it.
-            Ok(Err(status)) if matches!(status.code, 403 | 404) => {}
-            Ok(Err(error)) => tracing::debug!(plane = %plane.plane, reason, %error, "an event is lost"),
-            Err(_) => tracing::debug!(plane = %plane.plane, reason, "an event is lost: it took too long"),
+        let mut combined: Option<(i64, &str)> = None;
+        for message in messages {
+            let told = Told { component: self.component, about, severity, reason, message, combined: false };
+            match self.pass(object, hash(&[reason]), hash(&[message]), now) {
+                Pass::Dropped => break,
+                Pass::New => told.event(1, false, now).leave(plane).await,
+                Pass::Again => told.event(1, true, now).leave(plane).await,
+                Pass::Combined => combined = Some((combined.map_or(1, |(count, _)| count + 1), message)),
+            }
+        }
+        if let Some((count, message)) = combined {
+            let told = Told { component: self.component, about, severity, reason, message, combined: true };
+            told.event(count, true, now).leave(plane).await;
         }
     }
 
@@ -110,13 +136,13 @@ impl Recorder {
             similar.since = now;
         }
         if similar.messages.contains(&message) {
-            return Pass::AsItIs;
+            return Pass::Again;
         }
         if similar.messages.len() >= SIMILAR_MAX {
             return Pass::Combined;
         }
         similar.messages.push(message);
-        Pass::AsItIs
+        Pass::New
     }
 }
 
@@ -129,29 +155,71 @@ fn place(places: &mut [Place], owner: u64, now: i64) -> &mut Place {
     place
 }
 
-struct Event<'a> {
+/// What is told of an object.
+struct Told<'a> {
     component: &'static str,
     about: &'a Value,
-    severity: &'a str,
+    severity: &'static str,
     reason: &'a str,
     message: &'a str,
     combined: bool,
 }
 
-impl Event<'_> {
+/// An event on its way into its plane.
+struct Event {
+    object: Value,
+    count: i64,
+    /// It is likely to be there already.
+    is_known: bool,
+}
+
+impl Event {
+    /// Writes it when nobody is kept waiting by that.
+    async fn leave(self, plane: &InPlane) {
+        let plane = plane.clone();
+        afterwards(async move {
+            match tokio::time::timeout(PATIENCE, self.write(&plane)).await {
+                Ok(Ok(())) => {}
+                // In a namespace that is going away, or gone, nobody needs it.
+                Ok(Err(status)) if matches!(status.code, 403 | 404) => {}
+                Ok(Err(error)) => tracing::debug!(plane = %plane.plane, %error, "an event is lost"),
+                Err(_) => tracing::debug!(plane = %plane.plane, "an event is lost: it took too long"),
+            }
+        })
+        .await;
+    }
+
     /// Counts the event if it is there, and makes it if not.
-    async fn write(&self, plane: &InPlane, now: i64) -> Result<(), Status> {
-        let (namespace, name) = (self.namespace(), self.name());
-        if let Some(found) = plane.get(&EVENTS, namespace, &name).await? {
-            let count = found.i64_at(&["count"]).unwrap_or(1).saturating_add(1);
-            let patch = json!({
-                "count": count,
-                "lastTimestamp": (timestamp::text(now)),
-                "message": (self.message()),
-            });
-            return plane.merge(&EVENTS, namespace, &name, patch).await.map(drop);
+    async fn write(&self, plane: &InPlane) -> Result<(), Status> {
+        if self.is_known && self.count_more(plane).await? {
+            return Ok(());
         }
-        plane.create(&EVENTS, namespace, self.object(&name, now)).await.map(drop)
+        match plane.create(&EVENTS, self.text("namespace"), self.object.clone()).await {
+            Err(status) if status.code == 409 && !self.is_known => self.count_more(plane).await.map(drop),
+            outcome => outcome.map(drop),
+        }
+    }
+
+    /// Whether there was one to count.
+    async fn count_more(&self, plane: &InPlane) -> Result<bool, Status> {
+        let (namespace, name) = (self.text("namespace"), self.text("name"));
+        let Some(found) = plane.get(&EVENTS, namespace, name).await? else { return Ok(false) };
+        let count = found.i64_at(&["count"]).unwrap_or(1).saturating_add(self.count);
+        let mut patch = json!({"count": count});
+        for field in ["lastTimestamp", "message"] {
+            patch.set_at(&[field], self.object.at(&[field]).cloned().unwrap_or_default());
+        }
+        plane.merge(&EVENTS, namespace, name, patch).await.map(|_| true)
+    }
+
+    fn text(&self, field: &str) -> &str {
+        self.object.str_at(&["metadata", field]).unwrap_or_default()
+    }
+}
+
+impl Told<'_> {
+    fn event(&self, count: i64, is_known: bool, now: i64) -> Event {
+        Event { object: self.object(count, now), count, is_known }
     }
 
     /// Events of objects without a namespace are in `default`.
@@ -172,7 +240,7 @@ impl Event<'_> {
         cut(&format!("{prefix}{}", self.message), MESSAGE_LEN_MAX).to_owned()
     }
 
-    fn object(&self, name: &str, now: i64) -> Value {
+    fn object(&self, count: i64, now: i64) -> Value {
         let mut involved = json!({});
         for (field, path) in [
             ("apiVersion", &["apiVersion"][..]),
@@ -190,7 +258,7 @@ impl Event<'_> {
         json!({
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": (self.namespace())},
+            "metadata": {"name": (self.name()), "namespace": (self.namespace())},
             "involvedObject": involved,
             "type": (self.severity),
             "reason": (self.reason),
@@ -200,7 +268,7 @@ impl Event<'_> {
             "reportingInstance": "",
             "firstTimestamp": (now.as_str()),
             "lastTimestamp": (now.as_str()),
-            "count": 1,
+            "count": count,
         })
     }
 }
@@ -228,11 +296,11 @@ mod tests {
     #[test]
     fn an_object_gets_a_burst_and_then_little() {
         let recorder = Recorder::new("test");
-        let passed = |now| (0..100).filter(|_| recorder.pass(7, 1, 1, now) == Pass::AsItIs).count();
+        let passed = |now| (0..100).filter(|_| recorder.pass(7, 1, 1, now) != Pass::Dropped).count();
         assert_eq!(passed(1000), 25);
         assert_eq!(passed(1000 + 299), 0);
         assert_eq!(passed(1000 + 600), 2);
-        assert_eq!(recorder.pass(8, 1, 1, 1000), Pass::AsItIs, "another object has its own");
+        assert_eq!(recorder.pass(8, 1, 1, 1000), Pass::New, "another object has its own");
         assert_eq!(recorder.places.lock().len(), PLACES);
     }
 
@@ -240,11 +308,11 @@ mod tests {
     fn similar_events_become_one() {
         let recorder = Recorder::new("test");
         let passes: Vec<Pass> = (0..12).map(|message| recorder.pass(7, 1, message, 1000)).collect();
-        assert!(passes[..10].iter().all(|pass| *pass == Pass::AsItIs));
+        assert!(passes[..10].iter().all(|pass| *pass == Pass::New));
         assert_eq!(passes[10..], [Pass::Combined, Pass::Combined]);
-        assert_eq!(recorder.pass(7, 1, 3, 1000), Pass::AsItIs, "what was told apart stays so");
-        assert_eq!(recorder.pass(7, 2, 11, 1000), Pass::AsItIs, "another reason");
-        assert_eq!(recorder.pass(7, 1, 11, 1601), Pass::AsItIs, "later");
+        assert_eq!(recorder.pass(7, 1, 3, 1000), Pass::Again, "what was told apart stays so");
+        assert_eq!(recorder.pass(7, 2, 11, 1000), Pass::New, "another reason");
+        assert_eq!(recorder.pass(7, 1, 11, 1601), Pass::New, "later");
     }
 
     #[test]
@@ -252,7 +320,7 @@ mod tests {
         let about = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "n", "uid": "u"}});
         let event = |message, combined| {
             let event =
-                Event { component: "c", about: &about, severity: "Normal", reason: "R", message, combined };
+                Told { component: "c", about: &about, severity: NORMAL, reason: "R", message, combined };
             (event.name(), event.message())
         };
         assert_eq!(event("one", false).0, event("one", false).0);

@@ -45,7 +45,7 @@ impl Terms {
         self: Arc<Self>,
         store: Arc<Store>,
         tasks: TaskTracker,
-        long: Handle,
+        threads: [Handle; 2],
         stop: CancellationToken,
     ) {
         let mut leads = store.leading();
@@ -55,7 +55,7 @@ impl Terms {
                 return;
             }
             let term = stop.child_token();
-            let mut running = std::pin::pin!(self.begin().run(tasks.clone(), long.clone(), term.clone()));
+            let mut running = std::pin::pin!(self.begin().run(tasks.clone(), threads.clone(), term.clone()));
             let replaced = async { drop(leads.wait_for(|leads| !*leads).await) };
             tokio::select! {
                 () = &mut running => {}

@@ -24,6 +24,7 @@ use crate::gather::gather;
 use crate::patient::Patient;
 use crate::pki::PkiError;
 use crate::presented::Presented;
+use crate::socket::Socket;
 use crate::strangers::{Strangers, TooManyAnswers};
 use crate::turns::Lane;
 
@@ -119,9 +120,10 @@ async fn connection(stream: TcpStream, state: Arc<State>, lane: Arc<Lane>, closi
     stream.set_nodelay(true).ok();
     let bounds = state.bounds;
     let address = stream.peer_addr().ok().map(|address| address.ip());
+    let socket = Socket::new(stream, lane.clone());
     // The certificate and the authorities of the moment: both change while the server runs.
     let current = state.pki.current();
-    let handshake = TlsAcceptor::from(current.tls.clone()).accept(Patient::new(stream, bounds.send_patience));
+    let handshake = TlsAcceptor::from(current.tls.clone()).accept(Patient::new(socket, bounds.send_patience));
     let handshake = tokio::time::timeout(bounds.handshake_patience, handshake);
     let Ok(Ok(stream)) = handshake.await else { return };
     let (_, session) = stream.get_ref();
@@ -146,7 +148,7 @@ async fn connection(stream: TcpStream, state: Arc<State>, lane: Arc<Lane>, closi
 }
 
 async fn serve_http1(
-    stream: TlsStream<Patient<TcpStream>>,
+    stream: TlsStream<Patient<Socket>>,
     state: Arc<State>,
     peer: Arc<Peer>,
     closing: CancellationToken,
@@ -173,7 +175,7 @@ async fn serve_http1(
 }
 
 async fn serve_http2(
-    stream: TlsStream<Patient<TcpStream>>,
+    stream: TlsStream<Patient<Socket>>,
     state: Arc<State>,
     peer: Arc<Peer>,
     closing: CancellationToken,

@@ -33,6 +33,7 @@ mod present;
 mod presented;
 mod protobuf;
 mod provided;
+mod socket;
 mod strangers;
 mod stream;
 mod subresource;
@@ -115,7 +116,7 @@ impl State {
             gates: Arc::new(limits::Gates::new(bounds.in_flight_bytes_max)),
             heavy: weight::Heavy::new(cores(), bounds.in_flight_bytes_max),
             strangers: Arc::default(),
-            threads: Arc::new(threads::Threads::new(2 * cores(), None)),
+            threads: Arc::new(threads::Threads::new(2 * cores(), Vec::new())),
             metrics: metrics::Metrics::new(),
             complaints: Seldom::new(COMPLAIN_EVERY),
             draining: AtomicBool::new(false),
@@ -133,8 +134,8 @@ impl State {
 
     /// The same with threads of their own for planes that use much.
     #[must_use]
-    pub fn with_busy_threads(self, busy: tokio::runtime::Handle) -> State {
-        State { threads: Arc::new(threads::Threads::new(2 * cores(), Some(busy))), ..self }
+    pub fn with_busy_threads(self, busy: Vec<tokio::runtime::Handle>) -> State {
+        State { threads: Arc::new(threads::Threads::new(2 * cores(), busy)), ..self }
     }
 
     /// The same with requests noted.

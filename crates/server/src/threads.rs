@@ -31,14 +31,26 @@ const SWEEP_LEN: usize = 1_024;
 pub(crate) struct Threads {
     turns: [Arc<Turns>; 2],
     /// Where planes are served that use much; where all are if there is no such place.
-    busy: Option<Handle>,
+    busy: Vec<Busy>,
     usage: Mutex<Usage>,
 }
 
+/// Threads for planes that use much, and a token that each connection there has a copy of.
+struct Busy {
+    handle: Handle,
+    token: Arc<()>,
+}
+
 impl Threads {
-    pub(crate) fn new(turns_at_once: usize, busy: Option<Handle>) -> Threads {
+    pub(crate) fn new(turns_at_once: usize, busy: Vec<Handle>) -> Threads {
         let turns = || Arc::new(Turns::new(turns_at_once));
+        let busy = busy.into_iter().map(|handle| Busy { handle, token: Arc::default() }).collect();
         Threads { turns: [turns(), turns()], busy, usage: Mutex::default() }
+    }
+
+    /// The threads for planes that use much with the fewest connections.
+    fn emptiest(&self) -> Option<&Busy> {
+        self.busy.iter().min_by_key(|busy| Arc::strong_count(&busy.token))
     }
 
     /// Runs a connection to its end, here or there.
@@ -48,7 +60,7 @@ impl Threads {
     {
         let shared = self.turns[0].share(lane, connection);
         let (threads, tasks, light) = (self.clone(), tasks.clone(), Handle::current());
-        let moving = Moving { shared: Some(shared), threads, tasks: tasks.clone(), light, is_busy: false };
+        let moving = Moving { shared: Some(shared), threads, tasks: tasks.clone(), light, place: None };
         tasks.spawn(moving);
     }
 }
@@ -60,7 +72,8 @@ struct Moving<F> {
     threads: Arc<Threads>,
     tasks: TaskTracker,
     light: Handle,
-    is_busy: bool,
+    /// Its token among those of planes that use much.
+    place: Option<Arc<()>>,
 }
 
 impl<F: Future<Output = ()> + Send + 'static> Future for Moving<F> {
@@ -69,25 +82,29 @@ impl<F: Future<Output = ()> + Send + 'static> Future for Moving<F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let own = &mut *self;
         let Some(shared) = &mut own.shared else { return Poll::Ready(()) };
-        let Some(busy) = &own.threads.busy else { return Pin::new(shared).poll(context) };
+        if own.threads.busy.is_empty() {
+            return Pin::new(shared).poll(context);
+        }
         let polled = Pin::new(&mut *shared).poll(context);
         let spent = shared.take_spent();
         let plane = shared.plane();
         // Who has not said yet which plane they want is nobody's flood.
+        let was_busy = own.place.is_some();
         let is_busy =
-            plane != NEWCOMERS && own.threads.usage.lock().spend(plane, spent, Instant::now(), own.is_busy);
-        if polled.is_ready() || is_busy == own.is_busy {
+            plane != NEWCOMERS && own.threads.usage.lock().spend(plane, spent, Instant::now(), was_busy);
+        if polled.is_ready() || is_busy == was_busy {
             return polled;
         }
+        let busy = own.threads.emptiest().filter(|_| is_busy);
         let turns = &own.threads.turns[usize::from(is_busy)];
         let moved = Moving {
             shared: own.shared.take().map(|shared| shared.moved(turns)),
             threads: own.threads.clone(),
             tasks: own.tasks.clone(),
             light: own.light.clone(),
-            is_busy,
+            place: busy.map(|busy| busy.token.clone()),
         };
-        own.tasks.spawn_on(moved, if is_busy { busy } else { &own.light });
+        own.tasks.spawn_on(moved, busy.map_or(&own.light, |busy| &busy.handle));
         Poll::Ready(())
     }
 }
@@ -164,7 +181,7 @@ mod tests {
             builder.worker_threads(1).thread_name(name).enable_all().build().unwrap()
         };
         let (light, busy) = (runtime("light"), runtime("busy"));
-        let threads = Arc::new(Threads::new(2, Some(busy.handle().clone())));
+        let threads = Arc::new(Threads::new(2, vec![busy.handle().clone()]));
         let (tasks, lane) = (TaskTracker::new(), Arc::new(Lane::default()));
         lane.set(PlaneId(7), 0);
         let (say, mut said) = tokio::sync::mpsc::channel(64);

@@ -25,9 +25,19 @@ use crate::line::Line;
 pub(crate) struct Lane {
     plane: AtomicU64,
     weight: AtomicU64,
+    /// How often it went on on other threads.
+    moves: AtomicU64,
 }
 
 impl Lane {
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_move(&self) {
+        self.moves.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn plane(&self) -> PlaneId {
         PlaneId(self.plane.load(Ordering::Relaxed))
     }
@@ -44,7 +54,8 @@ pub(crate) const NEWCOMERS: PlaneId = PlaneId(u64::MAX);
 
 impl Default for Lane {
     fn default() -> Lane {
-        Lane { plane: AtomicU64::new(NEWCOMERS.0), weight: AtomicU64::new(WEIGHT_DEFAULT) }
+        let (plane, weight) = (AtomicU64::new(NEWCOMERS.0), AtomicU64::new(WEIGHT_DEFAULT));
+        Lane { plane, weight, moves: AtomicU64::new(0) }
     }
 }
 
@@ -181,6 +192,7 @@ impl<F> Shared<F> {
     /// The same future among others.
     pub(crate) fn moved(self, turns: &Arc<Turns>) -> Shared<F> {
         let lane = self.place.lane.clone();
+        lane.note_move();
         let place = Place { turns: turns.clone(), lane, waiting: None };
         Shared { future: self.future, place, spent: Duration::ZERO }
     }

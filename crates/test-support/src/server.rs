@@ -117,7 +117,7 @@ impl TestServer {
                 let runner = Arc::new(Runner::new(client, polder_controllers::all(&controllers)));
                 let controllers = registry.tasks.spawn(runner.run(
                     registry.tasks.clone(),
-                    Handle::current(),
+                    [Handle::current(), Handle::current()],
                     stopped.clone(),
                 ));
                 let domains = vec![SmolStr::new_static("localhost")];

@@ -1,6 +1,5 @@
 //! What people are told when pods are made and deleted for an object.
 
-use futures_util::future::join_all;
 use polder_client::InPlane;
 use polder_model::{Status, Value};
 
@@ -47,5 +46,5 @@ async fn tell<'a>(
     names: impl Iterator<Item = &'a str>,
 ) {
     let messages: Vec<String> = names.take(NAMES_MAX).map(|name| format!("{what}{name}")).collect();
-    join_all(messages.iter().map(|message| recorder.normal(plane, owner, reason, message))).await;
+    recorder.normals(plane, owner, reason, messages.iter().map(String::as_str)).await;
 }

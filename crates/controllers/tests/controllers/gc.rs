@@ -88,14 +88,8 @@ fn an_owner_in_another_namespace_is_told_of() {
     eventually("it is as if there were no owner", || {
         plane.get("/api/v1/namespaces/other/configmaps/child").code == 404
     });
-    let events = plane.get("/api/v1/namespaces/other/events").expect(200).json();
-    let told: Vec<&Value> = events["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|event| event["involvedObject"]["name"] == "child")
-        .collect();
-    assert_eq!(told.len(), 1, "{events}");
+    let told = events(&plane, |event| event["involvedObject"]["name"] == "child");
+    assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(told[0]["reason"], "OwnerRefInvalidNamespace");
     let uid = owner["metadata"]["uid"].as_str().unwrap();
     assert_eq!(
@@ -123,10 +117,18 @@ fn few_of_many_lost_owners_are_looked_for() {
     eventually("it is as if there were no owner", || {
         plane.get("/api/v1/namespaces/other/configmaps/child").code == 404
     });
-    let events = plane.get("/api/v1/namespaces/other/events").expect(200).json();
-    let told = events["items"].as_array().unwrap().iter();
-    let told = told.filter(|event| event["reason"] == "OwnerRefInvalidNamespace").count();
-    assert!((1..=8).contains(&told), "{events}");
+    let told = events(&plane, |event| event["reason"] == "OwnerRefInvalidNamespace");
+    assert!((1..=8).contains(&told.len()), "{told:?}");
+}
+
+/// Waits for events in the namespace `other`, which are written a moment after what they tell of.
+fn events(plane: &Client, is_meant: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let all = || {
+        let events = plane.get("/api/v1/namespaces/other/events").expect(200).json();
+        events["items"].as_array().unwrap().iter().filter(|event| is_meant(event)).cloned().collect()
+    };
+    eventually("it is told of", || !Vec::is_empty(&all()));
+    all()
 }
 
 #[test]

@@ -17,6 +17,7 @@ use polder_registry::client::LocalClient;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
 use polder_server::{Aggregator, Server, State};
 use polder_store::Store;
+use tokio::runtime::{Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -65,6 +66,20 @@ pub(crate) struct Serve {
     config: Option<PathBuf>,
 }
 
+/// Where what runs, beside requests of planes that use little.
+struct Threads {
+    busy: Vec<Handle>,
+    feed: Handle,
+    controllers: [Handle; 2],
+}
+
+/// A runtime of one thread.
+fn single(name: &str) -> tokio::runtime::Builder {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(1).thread_name(name).enable_all();
+    builder
+}
+
 impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let started = Instant::now();
@@ -85,25 +100,32 @@ impl Serve {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         // Under load, look for new requests often: a turn is short, and a quiet plane's request should not wait for many.
         let runtime = runtime.enable_all().event_interval(8).build()?;
-        // Planes that use much are served on threads that come after the others.
-        let mut busy = tokio::runtime::Builder::new_multi_thread();
-        let busy =
-            busy.thread_name("busy").enable_all().event_interval(8).on_thread_start(give_way()).build()?;
+        // Planes that use much are served on threads that come after the others. Each is a runtime of its own: in one of several
+        // threads, whoever is woken from outside, as by each commit, wakes another to look for more.
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let busy = (0..cores).map(|_| {
+            let mut busy = single("busy");
+            busy.event_interval(8).on_thread_start(give_way()).build()
+        });
+        let busy = busy.collect::<Result<Vec<_>, _>>()?;
         // Controllers have threads of their own: whatever they compute, requests are answered. Those of planes that need much
-        // have others, which give way too: whatever these compute, the others go on.
+        // have others, which give way too: whatever these compute, the others go on. One follows what happens, and no more.
+        let feed = single("feed").build()?;
         let mut light = tokio::runtime::Builder::new_multi_thread();
         let light = light.thread_name("controllers").enable_all().build()?;
         let mut long = tokio::runtime::Builder::new_multi_thread();
         let long = long.thread_name("controllers-long").enable_all().on_thread_start(give_way()).build()?;
         runtime.spawn(yielding.look_after());
-        runtime.block_on(self.serve(started, [light.handle(), long.handle(), busy.handle()]))
+        let handle = |runtime: &Runtime| runtime.handle().clone();
+        let threads = Threads {
+            busy: busy.iter().map(handle).collect(),
+            feed: handle(&feed),
+            controllers: [handle(&light), handle(&long)],
+        };
+        runtime.block_on(self.serve(started, threads))
     }
 
-    async fn serve(
-        self,
-        started: Instant,
-        [light, long, busy]: [&tokio::runtime::Handle; 3],
-    ) -> anyhow::Result<()> {
+    async fn serve(self, started: Instant, threads: Threads) -> anyhow::Result<()> {
         let mut configuration = match &self.config {
             Some(path) => Configuration::read(path)?,
             None => Configuration::default(),
@@ -215,14 +237,14 @@ impl Serve {
         };
         registry.tasks.spawn(keeper.keep_up(stop.clone()));
         let running_controllers =
-            terms.run(store.clone(), registry.tasks.clone(), long.clone(), stop.clone());
-        let controllers = registry.tasks.spawn_on(running_controllers, light);
+            terms.run(store.clone(), registry.tasks.clone(), threads.controllers, stop.clone());
+        let controllers = registry.tasks.spawn_on(running_controllers, &threads.feed);
         let domains = configuration.base_domains.iter().map(SmolStr::new);
         let domains = std::iter::once(SmolStr::new_static("localhost")).chain(domains).collect();
         let delay = Duration::from_secs(configuration.shutdown_delay_seconds);
         let state = State::new(registry, pki, domains, delay)
             .with_aggregator(aggregator)
-            .with_busy_threads(busy.clone())
+            .with_busy_threads(threads.busy)
             .with_audit(audit.clone());
         let posted = CancellationToken::new();
         let posting = audit.clone().map(|audit| state.registry.tasks.spawn(audit.post(posted.clone())));
