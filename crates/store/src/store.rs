@@ -52,12 +52,14 @@ pub struct Beginning<'a> {
     /// The content address of all that `base` says. Empty: there is nothing of the kind, and it is not asked.
     pub digest: String,
     /// The objects every new plane of a profile starts with.
-    pub base: Box<dyn Fn(Profile, &dyn Fn(&GroupResource) -> ResourceId) -> Vec<BaseObject> + 'a>,
+    pub base: Box<BaseObjects<'a>>,
     /// An object of the core plane that is written in the same commit, unless there is one.
     pub core: Option<(GroupResource, ObjectName, Record)>,
 }
 
-/// See [`Beginning::base`].
+/// See [`Beginning::base`]. It is told how to number resources.
+pub type BaseObjects<'a> = dyn Fn(Profile, &dyn Fn(&GroupResource) -> ResourceId) -> Vec<BaseObject> + 'a;
+/// One of them.
 pub type BaseObject = (ResourceId, ObjectName, Record);
 
 /// Looks up objects of the core plane while a store is opened.
