@@ -32,7 +32,7 @@ use sha2::{Digest as _, Sha256};
 use crate::certificate::ServerCertificates;
 use crate::client_certificate::{ClientCertificates, Signer};
 use crate::front_proxy::FrontProxy;
-use crate::keys::{Family, KeyChange, KeyFile, KeyPlace, Keys, LEAF_SECONDS};
+use crate::keys::{Family, Generation, KeyChange, KeyFile, KeyPlace, Keys, LEAF_SECONDS};
 use crate::provided::{Provided, ServingFiles, Shown};
 
 #[derive(Debug, thiserror::Error)]
@@ -211,7 +211,11 @@ impl Pki {
         let current = self.current();
         let used = keys.used(Family::Authority, now).map_or(0, |own| own.number);
         let is_same = keys == current.keys && used == current.used;
-        let renews = used != current.used || current.serving.is_due(keys.serving_from, now);
+        let is_kept =
+            |old: &Generation| keys.of(Family::Authority).iter().any(|own| own.number == old.number);
+        // What goes with the certificate leads on from authorities that are believed, and from no other.
+        let is_one_gone = !current.keys.of(Family::Authority).iter().all(is_kept);
+        let renews = used != current.used || is_one_gone || current.serving.is_due(keys.serving_from, now);
         self.front_proxy.replace(&keys, now)?;
         if is_same && !renews {
             return Ok(false);
@@ -523,7 +527,7 @@ fn log_changes(before: &Keys, after: &Keys, now: i64) {
 }
 
 fn account_secrets(keys: &Keys) -> Vec<AccountSecret> {
-    let secret = |own: &crate::keys::Generation| AccountSecret {
+    let secret = |own: &Generation| AccountSecret {
         generation: own.number,
         secret: own.secret.clone(),
         used_from: own.used_from,
