@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::step::{has, show, step};
+use crate::store::Store;
 use crate::workspace::{Workspace, cargo};
 use crate::{r#gen, layers, test};
 
@@ -22,7 +23,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     step("documentation", || {
         show(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
     })?;
-    test::all(None)?;
+    test::all(None, Store::Embedded)?;
     step("fuzzing, a little of everything", || {
         // Built with the whole workspace: alone it would want its dependencies with other features, all anew.
         show(cargo().args(["build", "--workspace", "--bins"]))?;

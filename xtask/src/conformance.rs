@@ -19,6 +19,7 @@ use anyhow::{Context as _, ensure};
 use crate::r#gen::KUBERNETES_VERSION;
 use crate::obtain::{self, GoProgram, GoSource, Program};
 use crate::step::{has, quiet, show, step};
+use crate::store::Store;
 use crate::tools::{self, module_version};
 use crate::workspace::{Workspace, cargo, root};
 use group::{Group, Nodes};
@@ -43,6 +44,9 @@ pub(crate) struct Conformance {
     /// Build the server with optimizations.
     #[arg(long)]
     release: bool,
+    /// What the server keeps its planes in; the report is of the embedded store.
+    #[arg(long, value_enum, default_value = "embedded")]
+    store: Store,
     /// What else to tell upstream's tests, behind `--`; the report stays as it is.
     #[arg(last = true, value_name = "ARGUMENT")]
     further: Vec<String>,
@@ -71,7 +75,7 @@ impl Conformance {
                 failed += 1;
             }
         }
-        if self.focus.is_none() && self.further.is_empty() {
+        if self.focus.is_none() && self.further.is_empty() && self.store == Store::Embedded {
             let path = report::write(&report::Run {
                 group: self.group,
                 release: KUBERNETES_VERSION,
@@ -111,7 +115,7 @@ impl Conformance {
         let folder = Workspace::read()?.target_directory.join("conformance");
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let log = folder.join(format!("{}-server.log", self.group.name()));
-        let server = Server::start(program, &programs.kubectl, &log)?;
+        let server = Server::start(program, &programs.kubectl, &log, self.store)?;
         let planes: Vec<String> = (1..=self.planes).map(|number| format!("plane-{number}")).collect();
         let suites = planes.iter().map(|plane| {
             let nodes = self.group.nodes();

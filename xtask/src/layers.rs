@@ -26,7 +26,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("polder-registry", &["polder-store", "polder-auth", "polder-client", "polder-admission"]),
     ("polder-controllers", &["polder-client", "polder-admission"]),
     ("polder-server", &["polder-registry", "polder-auth"]),
-    ("polder", &["polder-server", "polder-controllers", "polder-store-embedded", "polder-client-http"]),
+    (
+        "polder",
+        &[
+            "polder-server",
+            "polder-controllers",
+            "polder-store-embedded",
+            "polder-store-etcd",
+            "polder-client-http",
+        ],
+    ),
     ("polder-test-support", &["polder-server", "polder-controllers", "polder-client-http"]),
     ("polder-bench", &[]),
     ("polder-fleet", &[]),

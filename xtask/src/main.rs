@@ -8,6 +8,7 @@ mod layers;
 mod obtain;
 mod specification;
 mod step;
+mod store;
 mod test;
 mod tools;
 mod up;

@@ -16,6 +16,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::step::{quiet, show, step};
+use crate::store::{Started, Store};
 use crate::workspace::{Workspace, cargo, root};
 
 /// Where Kubernetes servers are by custom.
@@ -29,6 +30,9 @@ pub(crate) struct Up {
     /// Build with optimizations: slower to build, several times faster to run.
     #[arg(long)]
     release: bool,
+    /// What the server keeps its planes in.
+    #[arg(long, value_enum, default_value = "embedded")]
+    store: Store,
 }
 
 /// The server while it runs, and all that can happen to it.
@@ -51,7 +55,8 @@ impl Up {
         let data = root().join(".polder");
         refuse_in_use(&data)?;
         let program = step("build", || self.build())?;
-        let running = Running::start(&program, &data)?;
+        let store = self.store.start(&program, &data.join("shared"))?;
+        let running = Running::start(&program, &data, &store)?;
         let kubeconfig = data.join("admin.kubeconfig");
         let welcomed = running.wait_ready().and_then(|url| {
             sample_planes(&program, &kubeconfig)?;
@@ -74,12 +79,13 @@ impl Up {
 }
 
 impl Running {
-    fn start(program: &Path, data: &Path) -> anyhow::Result<Running> {
+    fn start(program: &Path, data: &Path, store: &Started) -> anyhow::Result<Running> {
         let server = Command::new(program)
             .arg("serve")
             .arg("--data-dir")
             .arg(data)
             .args(["--listen", &free_address()])
+            .args(&store.arguments)
             .stdout(Stdio::piped())
             // A group of its own: Ctrl-C reaches only us, and we pass it on once.
             .process_group(0)

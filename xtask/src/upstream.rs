@@ -39,19 +39,8 @@ impl Upstream {
 
         let data = tempfile::tempdir().context("cannot make a directory for kube-apiserver")?;
         let directory = data.path();
-        let (client_port, peer_port, port) = (free_port()?, free_port()?, free_port()?);
-        let etcd_url = format!("http://127.0.0.1:{client_port}");
-        let peer_url = format!("http://127.0.0.1:{peer_port}");
-        let etcd = Command::new(etcd)
-            .arg("--data-dir")
-            .arg(directory.join("etcd"))
-            .args(["--listen-client-urls", &etcd_url, "--advertise-client-urls", &etcd_url])
-            .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
-            .args(["--initial-cluster", &format!("default={peer_url}")])
-            .stdin(Stdio::null())
-            .stderr(File::create(directory.join("etcd.log"))?)
-            .spawn()
-            .context("cannot run etcd")?;
+        let port = free_port()?;
+        let (etcd, etcd_url) = start_etcd(&etcd, directory)?;
 
         let (key, tokens) = (directory.join("signing.key"), directory.join("tokens.csv"));
         quiet(Command::new("openssl").args(["genrsa", "-out"]).arg(&key).arg("2048"))?;
@@ -118,6 +107,23 @@ impl Drop for Upstream {
             child.wait().ok();
         }
     }
+}
+
+/// A member of its own cluster on free loopback ports, and its address. Its data and its log go into a directory.
+pub(crate) fn start_etcd(program: &Path, directory: &Path) -> anyhow::Result<(Child, String)> {
+    let url = format!("http://127.0.0.1:{}", free_port()?);
+    let peer_url = format!("http://127.0.0.1:{}", free_port()?);
+    let etcd = Command::new(program)
+        .arg("--data-dir")
+        .arg(directory.join("etcd"))
+        .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
+        .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
+        .args(["--initial-cluster", &format!("default={peer_url}")])
+        .stdin(Stdio::null())
+        .stderr(File::create(directory.join("etcd.log"))?)
+        .spawn()
+        .context("cannot run etcd")?;
+    Ok((etcd, url))
 }
 
 fn kubeconfig_text(port: u16) -> String {

@@ -11,6 +11,7 @@ use crate::authentication::Authentication;
 use crate::authorization::Authorization;
 use crate::encryption::Encryption;
 use crate::follow;
+use crate::storage::StoreSettings;
 
 /// `apiVersion: config.polder.dev/v1alpha1`, `kind: ServerConfiguration`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -38,6 +39,8 @@ pub(crate) struct Configuration {
     pub(crate) webhook_denied_networks: Vec<String>,
     /// Limits of planes that name none of their own.
     pub(crate) default_limits: PlaneLimits,
+    /// What planes are kept in.
+    pub(crate) store: StoreSettings,
     /// Which records are sealed on disk, and with which keys.
     pub(crate) encryption: Encryption,
     /// Memory for hot objects.

@@ -29,19 +29,41 @@ pub(crate) struct Encryption {
 }
 
 impl Encryption {
-    pub(crate) fn keyring(&self, data_dir: &Path) -> anyhow::Result<Arc<Keyring>> {
-        let resources = match &self.resources {
+    /// The file of a flag comes before what the configuration says.
+    pub(crate) fn with_key_file(self, path: Option<PathBuf>) -> Encryption {
+        match path {
+            Some(path) => Encryption { key_file: Some(path), kms: None, ..self },
+            None => self,
+        }
+    }
+
+    /// `shared`: what of the server's own is sealed where other servers have it too.
+    pub(crate) fn keyring(
+        &self,
+        data_dir: &Path,
+        shared: Option<GroupResource>,
+    ) -> anyhow::Result<Arc<Keyring>> {
+        let mut resources = match &self.resources {
             Some(names) => names.iter().map(|name| resource(name)).collect::<anyhow::Result<Vec<_>>>()?,
             None => vec![GroupResource::new("", "secrets")],
         };
         if !resources.contains(&GroupResource::new("", "secrets")) {
             tracing::warn!("encryption.resources leaves secrets out: new ones are stored as they are");
         }
+        let own = data_dir.join("keys").join("encryption.key");
+        let is_shared = shared.is_some();
+        resources.extend(shared);
         let keys: Box<dyn KeyEncryption> = match (&self.key_file, &self.kms) {
             (Some(_), Some(_)) => anyhow::bail!("encryption: write keyFile or kms, not both"),
             (Some(path), None) => Box::new(KeyFile::at(path)),
             (None, Some(kms)) => Box::new(Kms::new(kms)?),
-            (None, None) => Box::new(KeyFile::made_at(data_dir.join("keys").join("encryption.key"))),
+            (None, None) if !is_shared => Box::new(KeyFile::made_at(own)),
+            // One that each made for itself would be of no use to the others.
+            (None, None) if own.exists() => Box::new(KeyFile::at(own)),
+            (None, None) => anyhow::bail!(
+                "servers that share a store need the same encryption key: make one with `polder store add-key FILE`, \
+                 give a copy to each of them, and name it with --encryption-key-file FILE (or encryption.kms in the configuration)"
+            ),
         };
         Ok(Keyring::new(keys, resources))
     }

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::authentication::Authentication;
 use crate::config::TlsFiles;
+use crate::key_request::KeyRequest;
 use crate::terms::Terms;
 
 /// How often the clock and the files are looked at.
@@ -26,6 +27,8 @@ pub(crate) struct Keeper {
     pub(crate) root_ca: Told,
     pub(crate) front_proxy_ca: Told,
     pub(crate) controllers: Arc<Terms>,
+    /// Where an operator may leave a request.
+    pub(crate) data_dir: PathBuf,
     /// The administrator's, and the URL in it.
     pub(crate) kubeconfig: PathBuf,
     pub(crate) url: String,
@@ -61,6 +64,9 @@ impl Keeper {
         let proxies = self.settings.proxy_authorities().and_then(|pem| Ok(self.pki.set_proxies(pem, now)?));
         let serving = TlsFiles::read_all(&self.tls).and_then(|files| Ok(self.pki.set_serving(files, now)?));
         // Before anything is told: whoever is told is told of what is believed.
+        if self.store.is_shared() {
+            KeyRequest::answer(&self.pki, &self.data_dir, now)?;
+        }
         let is_news = self.pki.keep_up(now)?;
         if is_news {
             tracing::info!("the authorities of this server have changed: planes are told");

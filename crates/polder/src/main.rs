@@ -8,11 +8,15 @@ mod config;
 mod encryption;
 mod extensions;
 mod follow;
+mod key_request;
 mod keys;
 mod kms;
 mod log;
+mod opening;
 mod precedence;
 mod reviewer;
+mod storage;
+mod stored_keys;
 mod terms;
 mod webhooks;
 

@@ -14,13 +14,12 @@ use polder_auth::authn::{self, BOOTSTRAP_NAMESPACE, BOOTSTRAP_PREFIX, BootstrapT
 use polder_model::{FieldPath, GroupResource, PlaneId, SmolStr, Status};
 use polder_store::{ListQuery, ObjectName, Plane};
 
-use crate::context::RequestContext;
-use crate::definition::Target;
 use crate::memo::Memo;
 use crate::planes;
 use crate::registry::Registry;
 use crate::status::read_failed;
 use crate::tokens::CredentialNotes;
+use crate::written::Written;
 
 /// Planes whose issuers are kept at hand; most have none.
 const PLANES_LEN_MAX: usize = 8192;
@@ -80,19 +79,17 @@ impl IssuersOfPlanes {
 }
 
 /// A `Plane` was written: it may name other issuers now. Or a bootstrap secret.
-pub(crate) fn committed(registry: &Registry, context: &RequestContext, target: &Target) {
-    let definition = &target.definition;
-    if definition.group.is_empty()
-        && definition.plural == "secrets"
-        && target.namespace == BOOTSTRAP_NAMESPACE
-        && target.name.starts_with(BOOTSTRAP_PREFIX)
+pub(crate) fn committed(registry: &Registry, written: &Written<'_>) {
+    let Written { plane, resource, name, .. } = written;
+    if resource.group.is_empty()
+        && resource.resource == "secrets"
+        && name.namespace == BOOTSTRAP_NAMESPACE
+        && name.name.starts_with(BOOTSTRAP_PREFIX)
     {
-        registry.issuers.forget_bootstrap(context.plane.id);
+        registry.issuers.forget_bootstrap(*plane);
     }
-    if planes::is_own(context, target, "planes")
-        && let Some(plane) = registry.store.plane(&target.name)
-    {
-        registry.issuers.planes.forget(plane.id);
+    if let Some(plane) = written.plane_of(registry) {
+        registry.issuers.planes.forget(plane);
     }
 }
 

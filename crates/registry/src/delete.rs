@@ -195,12 +195,17 @@ impl Registry {
     ) -> Result<DeleteAnswer, Status> {
         let resource = target.definition.group_resource();
         for _ in 0..ATTEMPTS_MAX {
-            let stored = self.must_find(context, target).await?;
+            let stored = self.must_find_newest(context, target).await?;
             let target = self.stored_target(context, target, &stored);
             let target = target.as_ref();
             let shown = self.in_version(context, target, stored.clone()).await?;
             let old = self.to_client(context, target, &shown)?;
-            check_preconditions(target, options, &old)?;
+            if let Err(status) = check_preconditions(target, options, &old) {
+                match self.catch_up().await {
+                    true => continue,
+                    false => return Err(status),
+                }
+            }
             check_protected(context, target)?;
             if asking == Asking::Admission {
                 let wish = options.into();
@@ -283,7 +288,7 @@ impl Registry {
         match self.commit_counted(context, target, (None, old), &key, writes, plane).await? {
             Ok(committed) => {
                 custom::committed(self, context, target, committed.revision, None);
-                self.nudge_holder(context, target);
+                self.nudge_holder(context.plane.id, &target.definition.group_resource(), &key.name);
                 Ok(true)
             }
             Err(CommitError::Conflict { .. }) => Ok(false),

@@ -15,10 +15,10 @@ use polder_client::extension::{ExtensionCaller, ExtensionRequest};
 use polder_model::{GroupResource, PlaneId, SmolStr, Status, Value};
 use polder_store::{Filter, ListQuery, Plane, StoredObject};
 
-use crate::definition::Target;
 use crate::registry::Registry;
 use crate::status::read_failed;
 use crate::webhooks::resolve_service;
+use crate::written::Written;
 
 const GROUP: &str = "apiregistration.k8s.io";
 const PLURAL: &str = "apiservices";
@@ -196,9 +196,9 @@ fn weight(list: &Extensions) -> usize {
 }
 
 /// Something was written or removed: a plane may have other extension services now.
-pub(crate) fn committed(registry: &Registry, plane: PlaneId, target: &Target) {
-    if target.definition.group == GROUP && target.definition.plural == PLURAL {
-        registry.extensions.forget(plane);
+pub(crate) fn committed(registry: &Registry, written: &Written<'_>) {
+    if written.resource.group == GROUP && written.resource.resource == PLURAL {
+        registry.extensions.forget(written.plane);
     }
 }
 

@@ -75,10 +75,9 @@ impl Default for Chores {
     }
 }
 
-impl Chores {
-    pub(crate) fn add(&self, plane: PlaneId, chore: Chore) {
-        self.queue.add(plane, chore);
-    }
+/// Whether a resource is that of marks.
+pub(crate) fn is_mark(resource: &GroupResource) -> bool {
+    (resource.group.as_str(), resource.resource.as_str()) == MARKS
 }
 
 impl Registry {
@@ -87,26 +86,47 @@ impl Registry {
     pub async fn resume_chores(&self, plane: PlaneId) {
         let Some(plane) = self.store.plane_by_id(plane) else { return };
         if plane.stack.len() > 2
-            && let Err(status) = self.look(&plane).await
+            && let Err(status) = self.look_or_mark(&plane).await
         {
             tracing::warn!(plane = %plane.name, error = %status, "cannot look for unfinished deletions yet");
-            self.chores.add(plane.id, Chore::Look);
+            self.add_chore(plane.id, Chore::Look);
         }
         if let Err(status) = self.restore_default_roles(&plane).await {
             tracing::warn!(plane = %plane.id, error = %status, "cannot look for default roles");
         }
     }
 
-    /// Does chores until the server stops. Whoever runs the server owns the workers.
+    /// Does chores until the server stops, while this replica leads. Whoever runs the server owns the workers.
     pub async fn run_chores(self: Arc<Self>) {
-        self.chores.add(PlaneId::CORE, Chore::Resume);
         let worker = |registry: Arc<Registry>| async move {
-            loop {
+            let mut leads = registry.store.leading();
+            while leads.wait_for(|leads| *leads).await.is_ok() {
                 registry.take_turn().await;
             }
         };
         let workers: Vec<_> = (0..WORKERS).map(|_| self.tasks.spawn(worker(self.clone()))).collect();
+        let mut leads = self.store.leading();
+        while leads.wait_for(|leads| *leads).await.is_ok() {
+            self.chores.queue.add(PlaneId::CORE, Chore::Resume);
+            if leads.wait_for(|leads| !*leads).await.is_err() {
+                break;
+            }
+        }
         join_all(workers).await;
+    }
+
+    /// Queues a chore where it will be done. Elsewhere nothing is lost: the mark of its plane tells whoever leads.
+    pub(crate) fn add_chore(&self, plane: PlaneId, chore: Chore) {
+        if self.store.leads() {
+            self.chores.queue.add(plane, chore);
+        }
+    }
+
+    /// Another replica has marked a plane: there is something to do.
+    pub(crate) fn marked_elsewhere(&self, name: &ObjectName) {
+        if let Some(plane) = self.store.plane(&name.name) {
+            self.add_chore(plane.id, Chore::Look);
+        }
     }
 
     /// Does the next chore. One that takes long (a webhook of its plane may be slow, or dead) goes on by itself: it holds up
@@ -143,13 +163,12 @@ impl Registry {
     }
 
     /// Something that held others up is gone: who waits for that may go on.
-    pub(crate) fn nudge_holder(&self, context: &RequestContext, target: &Target) {
-        let plane = context.plane.id;
-        if target.definition.namespaced {
-            self.chores.queue.nudge(plane, &Chore::Namespace { name: target.namespace.clone() });
+    pub(crate) fn nudge_holder(&self, plane: PlaneId, resource: &GroupResource, name: &ObjectName) {
+        if !name.namespace.is_empty() {
+            self.chores.queue.nudge(plane, &Chore::Namespace { name: name.namespace.clone() });
         }
-        if target.definition.is_custom() {
-            let crd = SmolStr::from(format!("{}.{}", target.definition.plural, target.definition.group));
+        if !resource.group.is_empty() {
+            let crd = SmolStr::from(format!("{}.{}", resource.resource, resource.group));
             self.chores.queue.nudge(plane, &Chore::CustomResources { crd });
         }
     }
@@ -160,7 +179,7 @@ impl Registry {
         let marks = page.map_err(|error| read_failed(core, error))?.objects;
         for mark in marks {
             match self.store.plane(&mark.name.name) {
-                Some(plane) => self.chores.add(plane.id, Chore::Look),
+                Some(plane) => self.add_chore(plane.id, Chore::Look),
                 None => {
                     let key = Key { plane: core.id, resource: self.marks(), name: mark.name.clone() };
                     self.store.commit(Change::delete(key, Expect::At(mark.revision))).await.ok();
@@ -216,14 +235,29 @@ impl Registry {
         Ok(())
     }
 
+    /// The same where another replica may lead: then it is told.
+    async fn look_or_mark(&self, plane: &Arc<Plane>) -> Result<(), Status> {
+        if self.store.leads() {
+            return self.look(plane).await;
+        }
+        if !self.deletions(plane).await?.is_empty() {
+            let change = Change { writes: vec![self.chore_mark(plane)], ..Change::default() };
+            let marked = self.store.commit(change).await;
+            marked.map_err(|error| {
+                commit_failed(plane, &GroupResource::new(MARKS.0, MARKS.1), plane.name.as_str(), error)
+            })?;
+        }
+        Ok(())
+    }
+
     /// Queues whatever a plane has to do.
     async fn look(&self, plane: &Arc<Plane>) -> Result<(), Status> {
         for chore in self.deletions(plane).await? {
-            self.chores.add(plane.id, chore);
+            self.add_chore(plane.id, chore);
         }
         let catalog = self.catalog(plane).await?;
         for (name, _) in catalog.crds().filter(|(_, crd)| crd.waiting) {
-            self.chores.add(plane.id, Chore::Names { group: name.group.clone() });
+            self.add_chore(plane.id, Chore::Names { group: name.group.clone() });
         }
         Ok(())
     }

@@ -57,6 +57,7 @@ mod scale;
 pub mod tokens;
 mod upstream_key;
 pub mod webhooks;
+mod written;
 
 pub use context::{Query, RequestContext};
 pub use definition::{ResourceDefinition, Target};

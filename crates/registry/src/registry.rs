@@ -171,7 +171,11 @@ impl Registry {
         if let Some(found) = self.base(plane).find(group, version, plural) {
             return Ok(Some(found));
         }
-        Ok(self.catalog(plane).await?.find(group, version, plural))
+        let found = self.catalog(plane).await?.find(group, version, plural);
+        if found.is_none() && self.catch_up().await {
+            return Ok(self.catalog(plane).await?.find(group, version, plural));
+        }
+        Ok(found)
     }
 
     /// What a plane serves without any CRD.
@@ -343,6 +347,27 @@ impl Registry {
     ) -> Result<Arc<StoredObject>, Status> {
         let found = self.find(context, target).await?;
         found.ok_or_else(|| Status::not_found(&target.definition.group_resource(), &target.name))
+    }
+
+    /// The same for somebody who is about to write: what another replica has made just now is there, too.
+    pub(crate) async fn must_find_newest(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+    ) -> Result<Arc<StoredObject>, Status> {
+        match self.find(context, target).await? {
+            Some(found) => Ok(found),
+            None => {
+                self.catch_up().await;
+                self.must_find(context, target).await
+            }
+        }
+    }
+
+    /// Waits for what other replicas have written. Whether there was something.
+    pub(crate) async fn catch_up(&self) -> bool {
+        let before = self.store.current();
+        self.store.is_shared() && self.store.fresh().await.is_ok() && self.store.current() > before
     }
 
     /// How much a stored object is, in whatever way the caller weighs it; nothing if it cannot be read. Nobody is asked who may

@@ -13,21 +13,18 @@ use polder_admission::{
 };
 use polder_machinery::schema::rules::object_shape;
 use polder_model::{GroupResource, GroupVersion, GroupVersionKind, PlaneId, SmolStr, Status, Value, json};
-use polder_store::{ListQuery, ObjectName, Plane, StoredObject};
+use polder_store::{ListQuery, Plane, StoredObject};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
-use crate::audit;
-use crate::authentication;
 use crate::catalog::Catalog;
 use crate::context::RequestContext;
 use crate::custom::Interned;
 use crate::definition::Target;
-use crate::flows;
 use crate::memo::{Epoch, Memo};
 use crate::registry::Registry;
-use crate::roles;
 use crate::status::read_failed;
+use crate::written::Written;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const QUOTAS: &str = "resourcequotas";
@@ -219,26 +216,14 @@ fn named(mut value: Value, stored: &StoredObject) -> Value {
 }
 
 /// Something was written or, if it is not there any more, removed: a plane may have other rules now.
-pub(crate) fn committed(registry: &Registry, context: &RequestContext, target: &Target, there: bool) {
-    let (definition, plane) = (&target.definition, context.plane.id);
-    let is_quota = definition.group.is_empty() && definition.plural == QUOTAS;
+pub(crate) fn committed(registry: &Registry, written: &Written<'_>) {
+    let Written { plane, resource, is_there, .. } = *written;
+    let is_quota = resource.group.is_empty() && resource.resource == QUOTAS;
     // One more quota, or another limit, is no news where there is one.
-    let news = || !there || registry.rulebooks.planes.get(plane).is_none_or(|rules| !rules.quotas);
-    if definition.group == GROUP || (is_quota && news()) {
+    let news = || !is_there || registry.rulebooks.planes.get(plane).is_none_or(|rules| !rules.quotas);
+    if resource.group == GROUP || (is_quota && news()) {
         registry.rulebooks.forget(plane);
     }
-    if definition.group == roles::GROUP {
-        let name = ObjectName::new(target.namespace.clone(), target.name.clone());
-        registry.roles.changed(plane, &definition.plural, name);
-    }
-    if definition.group.is_empty() && definition.plural == "pods" {
-        registry.nodes.changed(plane, ObjectName::new(target.namespace.clone(), target.name.clone()));
-    }
-    if definition.group == flows::GROUP {
-        registry.flows.forget(plane);
-    }
-    authentication::committed(registry, context, target);
-    audit::committed(registry, context, target);
 }
 
 impl Registry {

@@ -272,6 +272,12 @@ impl Registry {
         Some(match claims {
             Ok(claims) => match self.notes_of(token, &claims).await {
                 Ok(Some(notes)) => Ok(AccountUser { user: claims.user(), claims, notes }),
+                // It is signed, so what it names was there: perhaps another replica has made that just now.
+                Ok(None) if self.catch_up().await => match self.notes_of(token, &claims).await {
+                    Ok(Some(notes)) => Ok(AccountUser { user: claims.user(), claims, notes }),
+                    Ok(None) => Err(Status::unauthorized()),
+                    Err(status) => Err(status),
+                },
                 Ok(None) => Err(Status::unauthorized()),
                 Err(status) => Err(status),
             },

@@ -21,7 +21,7 @@ const CHECKS: &[Check] = &[
     Check { name: "store", probe: store, ready_only: false },
     // What upstream calls it; dashboards ask by that name.
     Check { name: "etcd", probe: store, ready_only: false },
-    Check { name: "etcd-readiness", probe: store, ready_only: true },
+    Check { name: "etcd-readiness", probe: in_touch, ready_only: true },
     Check { name: "informer-sync", probe: |_| true, ready_only: true },
     in_place("poststarthook/start-apiserver-admission-initializer"),
     in_place("poststarthook/generic-apiserver-start-informers"),
@@ -64,6 +64,11 @@ const fn in_place(name: &'static str) -> Check {
 
 fn store(state: &State) -> bool {
     state.registry.store.is_running()
+}
+
+/// A replica that cannot reach what all share answers little: others should be asked.
+fn in_touch(state: &State) -> bool {
+    store(state) && state.registry.store.is_in_touch()
 }
 
 /// Whether somebody asks how the server is.

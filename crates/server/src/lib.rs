@@ -65,7 +65,7 @@ pub use aggregator::{Aggregator, ExtensionBody, ExtensionCall, ExtensionClient, 
 pub use bounds::Bounds;
 pub use connection::{Server, ServerError};
 pub use front_proxy::{FrontProxy, FrontProxyCertificate};
-pub use pki::{Pki, PkiError};
+pub use pki::{Pki, PkiError, write_private};
 pub use provided::ServingFiles;
 
 /// The Kubernetes version whose API this is.

@@ -74,6 +74,10 @@ pub(crate) struct Metrics {
     authentication_reloads: Family<StatusLabel, Counter<u64, AtomicU64>>,
     authorization: Authorization,
     key_seconds: Family<NameLabel, Gauge>,
+    leads: Gauge,
+    behind: Gauge,
+    overtaken: Counter<u64, AtomicU64>,
+    questions: Counter<u64, AtomicU64>,
 }
 
 /// Who decided what. Names are those the provider gave its authorizers.
@@ -171,6 +175,10 @@ impl Metrics {
             authentication_reloads: Family::default(),
             authorization: Authorization::default(),
             key_seconds: Family::default(),
+            leads: Gauge::default(),
+            behind: Gauge::default(),
+            overtaken: Counter::default(),
+            questions: Counter::default(),
         };
         let exposed = &mut metrics.exposed;
         exposed.register("apiserver_request", "Requests by verb and code", metrics.requests.clone());
@@ -195,6 +203,19 @@ impl Metrics {
         );
         exposed.register("polder_planes", "Planes in the store", metrics.planes.clone());
         exposed.register("polder_store_revision", "Newest revision", metrics.revision.clone());
+        let (leads, behind) = (metrics.leads.clone(), metrics.behind.clone());
+        exposed.register("polder_replica_leads", "Whether controllers run on this replica", leads);
+        exposed.register("polder_replica_lag_revisions", "Commits known of and not here yet", behind);
+        exposed.register(
+            "polder_replica_overtaken",
+            "Groups of changes planned again because another replica was first",
+            metrics.overtaken.clone(),
+        );
+        exposed.register(
+            "polder_replica_questions",
+            "Questions to what replicas share about what is newest",
+            metrics.questions.clone(),
+        );
         exposed.register("polder_store_cache_bytes", "Hot objects in memory", metrics.cache_bytes.clone());
         exposed.register(
             "polder_body_bytes",
@@ -248,6 +269,12 @@ impl Metrics {
         self.in_flight.set(i64::try_from(gates.requests()).unwrap_or(i64::MAX));
         self.watches.set(i64::try_from(gates.watches()).unwrap_or(i64::MAX));
         self.revision.set(i64::try_from(registry.store.current().0).unwrap_or(i64::MAX));
+        self.leads.set(i64::from(registry.store.leads()));
+        if let Some(sharing) = registry.store.sharing() {
+            self.behind.set(i64::try_from(sharing.behind).unwrap_or(i64::MAX));
+            self.overtaken.inner().store(sharing.overtaken, Ordering::Relaxed);
+            self.questions.inner().store(sharing.questions, Ordering::Relaxed);
+        }
         let reloads = registry.options.authenticators.reloads();
         for (status, count) in ["success", "failure"].into_iter().zip(reloads) {
             let counter = self.authentication_reloads.get_or_create(&StatusLabel { status });

@@ -32,7 +32,7 @@ use sha2::{Digest as _, Sha256};
 use crate::certificate::ServerCertificates;
 use crate::client_certificate::{ClientCertificates, Signer};
 use crate::front_proxy::FrontProxy;
-use crate::keys::{Family, KeyFile, Keys, LEAF_SECONDS};
+use crate::keys::{Family, Generation, KeyChange, KeyFile, KeyPlace, Keys, LEAF_SECONDS};
 use crate::provided::{Provided, ServingFiles, Shown};
 
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +47,8 @@ pub enum PkiError {
         "{path} is not a certificate or key this server can use: remove {directory} to make new ones, or restore it from a backup"
     )]
     Unusable { path: PathBuf, directory: PathBuf },
+    #[error("cannot read or write the keys of the server")]
+    Kept(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("cannot make a certificate")]
     Make(#[from] rcgen::Error),
     #[error("cannot set up TLS")]
@@ -63,7 +65,11 @@ pub enum PkiError {
 
 /// The keys, and what is made of them for the names of a server.
 pub struct Pki {
-    file: Arc<KeyFile>,
+    keys: Arc<dyn KeyPlace>,
+    /// Where people may look at certificates.
+    beside: Arc<KeyFile>,
+    /// The keys are not there.
+    is_elsewhere: bool,
     hosts: Vec<String>,
     provider: Arc<CryptoProvider>,
     current: Arc<ArcSwap<Current>>,
@@ -106,17 +112,36 @@ impl Pki {
     /// Opens the keys in a directory, making what is missing. `hosts` are the names and addresses clients use.
     pub fn open(directory: &Path, hosts: &[String], now: i64) -> Result<Pki, PkiError> {
         let file = Arc::new(KeyFile::open(directory, now)?);
-        let keys = file.change(|keys| keys.keep_up(now)).or_else(|error| {
+        Pki::with((file.clone(), file, false), directory, hosts, now)
+    }
+
+    /// The same with keys that are kept elsewhere: in the directory are only certificates, for people to look at.
+    pub fn open_with(
+        place: Arc<dyn KeyPlace>,
+        directory: &Path,
+        hosts: &[String],
+        now: i64,
+    ) -> Result<Pki, PkiError> {
+        Pki::with((place, Arc::new(KeyFile::without_keys(directory)?), true), directory, hosts, now)
+    }
+
+    fn with(
+        (place, beside, is_elsewhere): (Arc<dyn KeyPlace>, Arc<KeyFile>, bool),
+        directory: &Path,
+        hosts: &[String],
+        now: i64,
+    ) -> Result<Pki, PkiError> {
+        let keys = place.change(&|keys| keys.keep_up(now)).or_else(|error| {
             // On a full disk the server still starts, with what it has.
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "what is due of keys and certificates is not done");
-            file.read()
+            place.read()
         })?;
         let (provider, hosts) = (provider(), hosts.to_vec());
         let unusable =
             || PkiError::Unusable { path: directory.join("keys.json"), directory: directory.into() };
         let front_proxy = Arc::new(FrontProxy::new(&keys, now).map_err(|_| unusable())?);
-        let notary = Notary(file.clone());
+        let notary = Notary(place.clone());
         let accounts = Arc::new(AccountTokens::new(&account_secrets(&keys)).with_notary(notary));
         let serving =
             Arc::new(ServerCertificates::new(&keys, &hosts, &provider, now).map_err(|_| unusable())?);
@@ -124,9 +149,25 @@ impl Pki {
         let current = Current::new(keys, serving, &given, &provider, 0, now)?;
         let current = Arc::new(ArcSwap::from_pointee(current));
         let (given, admin) = (Mutex::new(given), Mutex::new(None));
-        let pki = Pki { file, hosts, provider, current, accounts, front_proxy, given, admin };
+        let pki = Pki {
+            keys: place,
+            beside,
+            is_elsewhere,
+            hosts,
+            provider,
+            current,
+            accounts,
+            front_proxy,
+            given,
+            admin,
+        };
         pki.publish();
         Ok(pki)
+    }
+
+    /// What [`Pki::ca`] and [`Pki::front_proxy_ca`] will say of a server with these keys and files.
+    pub fn told(keys: &Keys, files: &[ServingFiles]) -> Result<[String; 2], PkiError> {
+        Ok(bundles(keys, &provided(files, &provider())?))
     }
 
     /// Believes proxies which authenticate for others if these authorities, in PEM, vouch for them. From the next connection or
@@ -145,11 +186,7 @@ impl Pki {
         if given.files == files {
             return Ok(());
         }
-        let read = |file: &ServingFiles| {
-            let why = |why| PkiError::Provided { name: file.name.clone(), why };
-            Provided::read(file, &self.provider).map_err(why)
-        };
-        let provided = files.iter().map(read).collect::<Result<Arc<[_]>, _>>()?;
+        let provided = provided(&files, &self.provider)?;
         self.take(&mut given, |given| (given.files, given.provided) = (files, provided), now)?;
         drop(given);
         self.publish();
@@ -170,11 +207,15 @@ impl Pki {
     /// Does what is due at this time, and takes over what an operator has changed. True if others must be told of something.
     pub fn keep_up(&self, now: i64) -> Result<bool, PkiError> {
         let given = self.given.lock();
-        let keys = self.file.change(|keys| keys.keep_up(now))?;
+        let keys = self.keys.change(&|keys| keys.keep_up(now))?;
         let current = self.current();
         let used = keys.used(Family::Authority, now).map_or(0, |own| own.number);
         let is_same = keys == current.keys && used == current.used;
-        let renews = used != current.used || current.serving.is_due(keys.serving_from, now);
+        let is_kept =
+            |old: &Generation| keys.of(Family::Authority).iter().any(|own| own.number == old.number);
+        // What goes with the certificate leads on from authorities that are believed, and from no other.
+        let is_one_gone = !current.keys.of(Family::Authority).iter().all(is_kept);
+        let renews = used != current.used || is_one_gone || current.serving.is_due(keys.serving_from, now);
         self.front_proxy.replace(&keys, now)?;
         if is_same && !renews {
             return Ok(false);
@@ -195,12 +236,21 @@ impl Pki {
         Ok(is_news)
     }
 
+    /// Changes the keys as an operator wishes. [`Pki::keep_up`] takes it over.
+    pub fn change_keys(&self, change: &KeyChange<'_>) -> Result<(), PkiError> {
+        self.keys.change(change).map(drop)
+    }
+
     /// For people who look into the directory. On a full disk the server goes on without.
     fn publish(&self) {
         let current = self.current();
         let published =
-            self.file.publish(&current.ca, &current.front_proxy_ca, current.serving.certificate());
-        if let Err(error) = published {
+            self.beside.publish(&current.ca, &current.front_proxy_ca, current.serving.certificate());
+        let told = match self.is_elsewhere {
+            true => self.beside.tell(&current.keys),
+            false => Ok(()),
+        };
+        if let Err(error) = published.and(told) {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "cannot write the certificates down for people to read"
@@ -238,8 +288,8 @@ impl Pki {
 
     /// All planes have been told what this names ([`Pki::digest`]).
     pub fn note_told(&self, digest: String) -> Result<(), PkiError> {
-        self.file.change(|keys| {
-            keys.told = digest;
+        self.keys.change(&|keys| {
+            keys.told.clone_from(&digest);
             Ok(())
         })?;
         Ok(())
@@ -392,15 +442,29 @@ impl Current {
         let provided = given.provided.clone();
         let shown = Arc::new(Shown { own: serving.clone(), provided: provided.clone() });
         let tls = Arc::new(tls(provider, clients.clone(), shown)?);
-        let (mut ca, front_proxy_ca) = (keys.bundle(Family::Authority), keys.bundle(Family::FrontProxy));
-        for one in provided.iter() {
-            if !ca.contains(&one.authority) {
-                ca.push_str(&one.authority);
-            }
-        }
+        let [ca, front_proxy_ca] = bundles(&keys, &provided);
         let used = keys.used(Family::Authority, now).map_or(0, |own| own.number);
         Ok(Current { keys, used, epoch, tls, clients, issuer, planes, ca, front_proxy_ca, serving, provided })
     }
+}
+
+fn provided(files: &[ServingFiles], provider: &Arc<CryptoProvider>) -> Result<Arc<[Provided]>, PkiError> {
+    let read = |file: &ServingFiles| {
+        let why = |why| PkiError::Provided { name: file.name.clone(), why };
+        Provided::read(file, provider).map_err(why)
+    };
+    files.iter().map(read).collect()
+}
+
+/// What others should know the server by, and its front proxy.
+fn bundles(keys: &Keys, provided: &[Provided]) -> [String; 2] {
+    let mut ca = keys.bundle(Family::Authority);
+    for one in provided {
+        if !ca.contains(&one.authority) {
+            ca.push_str(&one.authority);
+        }
+    }
+    [ca, keys.bundle(Family::FrontProxy)]
 }
 
 /// TLS for the server: its certificates, and client certificates of its authority or of a plane's if a client has one.
@@ -463,7 +527,7 @@ fn log_changes(before: &Keys, after: &Keys, now: i64) {
 }
 
 fn account_secrets(keys: &Keys) -> Vec<AccountSecret> {
-    let secret = |own: &crate::keys::Generation| AccountSecret {
+    let secret = |own: &Generation| AccountSecret {
         generation: own.number,
         secret: own.secret.clone(),
         used_from: own.used_from,
@@ -480,12 +544,12 @@ impl TokenKeys for Accounts {
     }
 }
 
-/// Notes in the file until when keys for tokens must be kept.
-struct Notary(Arc<KeyFile>);
+/// Notes beside the keys for tokens until when they must be kept.
+struct Notary(Arc<dyn KeyPlace>);
 
 impl TokenNotary for Notary {
     fn note(&self, generation: u32, ends: i64) -> Result<(), AccountKeyError> {
-        let noted = self.0.change(|keys| {
+        let noted = self.0.change(&|keys| {
             keys.note_token(generation, ends);
             Ok(())
         });

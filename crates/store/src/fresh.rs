@@ -36,6 +36,22 @@ impl Freshness {
         Freshness { horizon, asking: Arc::default(), answers: Arc::default() }
     }
 
+    pub(crate) fn is_shared(&self) -> bool {
+        self.horizon.is_some()
+    }
+
+    /// Whether the last question was answered.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answers.lock().last.as_ref().is_none_or(|(_, answer)| answer.is_ok())
+    }
+
+    /// How often somebody asked, and the last answer.
+    pub(crate) fn asked(&self) -> (u64, Option<Revision>) {
+        let answers = self.answers.lock();
+        let last = answers.last.as_ref().and_then(|(_, answer)| answer.as_ref().ok().copied());
+        (answers.begun, last)
+    }
+
     /// A revision that covers all commits that anybody was told of before; `None` where this store makes all of them.
     pub(crate) async fn newest(&self) -> Result<Option<Revision>, ReadError> {
         let Some(horizon) = &self.horizon else { return Ok(None) };

@@ -39,5 +39,5 @@ pub use list::{Filter, ListPage, ListQuery, Remaining};
 pub use object::{Record, StoredObject};
 pub use plane::{Limits, Plane, Profile, Usage};
 pub use read::ReadError;
-pub use store::{Store, StoreOptions};
+pub use store::{BaseObject, BaseObjects, Beginning, CoreLookup, Sharing, Store, StoreOptions};
 pub use turns::{Turn, Turns};

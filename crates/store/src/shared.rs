@@ -2,8 +2,8 @@
 //!
 //! Only the committer moves it forward; everybody else reads.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use hashbrown::{HashMap, HashSet};
 use parking_lot::RwLock;
@@ -16,7 +16,7 @@ use crate::feed::Feed;
 use crate::key::{ResourceId, Revision, SpaceId};
 use crate::noting::Noting;
 use crate::plane::Plane;
-use crate::store::StoreOptions;
+use crate::store::{Follower, StoreOptions};
 use crate::turns::Turns;
 
 /// What readers, watches and the committer share.
@@ -40,6 +40,11 @@ pub(crate) struct Shared {
     stopped: AtomicBool,
     /// See [`crate::engine::Engine::leads`].
     pub(crate) leading: watch::Sender<bool>,
+    pub(crate) follower: OnceLock<Follower>,
+    /// Held while what others did becomes visible and is told: whoever waits for it waits until both are done.
+    pub(crate) telling: RwLock<()>,
+    /// How often others were first.
+    pub(crate) overtaken: AtomicU64,
 }
 
 impl std::fmt::Debug for Shared {
@@ -141,6 +146,9 @@ impl Shared {
             closing: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             leading: watch::Sender::new(false),
+            follower: OnceLock::new(),
+            telling: RwLock::new(()),
+            overtaken: AtomicU64::new(0),
         })
     }
 

@@ -12,7 +12,7 @@ use crate::cache::Lookup;
 use crate::change::{Change, CommitError, Committed};
 use crate::committer::{self, Committer, Job};
 use crate::engine::{Engine, EngineError, Names as _};
-use crate::feed::{Watch, WatchError, WatchScope};
+use crate::feed::{Event, Watch, WatchError, WatchScope};
 use crate::fresh::Freshness;
 use crate::key::{ObjectName, ResourceId, Revision};
 use crate::list::{ListPage, ListQuery, page_from_snapshot};
@@ -47,6 +47,39 @@ impl Default for StoreOptions {
     }
 }
 
+/// What a store has from the start, or gets when it is opened.
+pub struct Beginning<'a> {
+    /// The content address of all that `base` says. Empty: there is nothing of the kind, and it is not asked.
+    pub digest: String,
+    /// The objects every new plane of a profile starts with.
+    pub base: Box<BaseObjects<'a>>,
+    /// An object of the core plane that is written in the same commit, unless there is one.
+    pub core: Option<(GroupResource, ObjectName, Record)>,
+}
+
+/// See [`Beginning::base`]. It is told how to number resources.
+pub type BaseObjects<'a> = dyn Fn(Profile, &dyn Fn(&GroupResource) -> ResourceId) -> Vec<BaseObject> + 'a;
+/// One of them.
+pub type BaseObject = (ResourceId, ObjectName, Record);
+
+/// Looks up objects of the core plane while a store is opened.
+pub type CoreLookup<'a> = dyn Fn(&GroupResource, &ObjectName) -> Result<Option<Record>, EngineError> + 'a;
+
+/// How it goes with the other replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharing {
+    pub leads: bool,
+    /// Commits that are known of and not here yet.
+    pub behind: u64,
+    /// How often a group of changes was planned again because others were first.
+    pub overtaken: u64,
+    /// How often it was asked what is newest: for many readers at a time.
+    pub questions: u64,
+}
+
+/// Told what other replicas have changed, when it is visible here.
+pub(crate) type Follower = Box<dyn Fn(&[Arc<Event>]) + Send + Sync>;
+
 /// The store. Cheap to share; closing it waits for the last commit.
 #[derive(Debug)]
 pub struct Store {
@@ -62,17 +95,32 @@ impl Store {
     /// `base` are the objects every new plane of a profile starts with; `digest` is the content address of all of them. With an
     /// empty digest there are none, and `base` is not asked.
     pub fn open(
-        mut engine: Box<dyn Engine>,
+        engine: Box<dyn Engine>,
         options: StoreOptions,
         digest: &str,
-        base: impl Fn(Profile, &dyn Fn(&GroupResource) -> ResourceId) -> Vec<(ResourceId, ObjectName, Record)>,
+        base: impl Fn(Profile, &dyn Fn(&GroupResource) -> ResourceId) -> Vec<BaseObject>,
+    ) -> Result<Arc<Store>, EngineError> {
+        let base = &base;
+        Store::open_with(engine, options, |_| {
+            let base =
+                Box::new(move |profile, ids: &dyn Fn(&GroupResource) -> ResourceId| base(profile, ids));
+            Ok(Beginning { digest: digest.to_owned(), base, core: None })
+        })
+    }
+
+    /// The same where what planes start with depends on what the core plane has. Asked again when another replica has written
+    /// meanwhile, so what it says is of all replicas or of none.
+    pub fn open_with<'a>(
+        mut engine: Box<dyn Engine>,
+        options: StoreOptions,
+        begin: impl FnMut(&CoreLookup<'_>) -> Result<Beginning<'a>, EngineError>,
     ) -> Result<Arc<Store>, EngineError> {
         let recovered = engine.recover()?;
         let freshness = Freshness::new(engine.horizon());
         let shared = Arc::new(Shared::new(engine.reader(), &options, &recovered)?);
         let mut committer = Committer::new(engine, shared.clone(), &options, recovered)?;
         shared.set_leading(committer.leads());
-        committer.ensure_bases(digest, |profile| base(profile, &|name| shared.resource_id(name)))?;
+        committer.begin(begin)?;
 
         let (jobs, queue) = mpsc::channel(options.queue_len_max);
         let ticks = jobs.downgrade();
@@ -152,17 +200,39 @@ impl Store {
         })?
     }
 
+    /// Tells somebody what other replicas change, in order, each change when it is visible here. Called on the thread that
+    /// commits, so it must be quick. Once.
+    pub fn follow_others(&self, follower: impl Fn(&[Arc<Event>]) + Send + Sync + 'static) {
+        self.shared.follower.set(Box::new(follower)).ok();
+    }
+
     /// Waits until everything is visible here that anybody was told of before, on whichever replica. Done at once where there are
     /// no others.
     pub async fn fresh(&self) -> Result<(), ReadError> {
-        match self.freshness.newest().await? {
-            Some(newest)
-                if newest > self.current() && !self.wait_for(newest, Freshness::patience()).await =>
-            {
-                Err(ReadError::Behind)
-            }
-            _ => Ok(()),
+        let Some(newest) = self.freshness.newest().await? else { return Ok(()) };
+        if newest > self.current() && !self.wait_for(newest, Freshness::patience()).await {
+            return Err(ReadError::Behind);
         }
+        drop(self.shared.telling.read());
+        Ok(())
+    }
+
+    /// How it goes with the other replicas; nothing where there are none.
+    pub fn sharing(&self) -> Option<Sharing> {
+        let (questions, newest) = self.freshness.asked();
+        let behind = newest.map_or(0, |newest| newest.0.saturating_sub(self.current().0));
+        let overtaken = self.shared.overtaken.load(Ordering::Relaxed);
+        self.is_shared().then_some(Sharing { leads: self.leads(), behind, overtaken, questions })
+    }
+
+    /// Whether what replicas share was there when somebody last asked; where there are none, always.
+    pub fn is_in_touch(&self) -> bool {
+        self.freshness.is_answered()
+    }
+
+    /// Whether other replicas may write, too.
+    pub fn is_shared(&self) -> bool {
+        self.freshness.is_shared()
     }
 
     /// The newest version of an object.
@@ -305,6 +375,11 @@ impl Store {
     /// Whether this store leads: it alone does what only one of several may do. Known within a second.
     pub fn leading(&self) -> tokio::sync::watch::Receiver<bool> {
         self.shared.leading.subscribe()
+    }
+
+    /// The same at this moment.
+    pub fn leads(&self) -> bool {
+        *self.shared.leading.borrow()
     }
 
     /// Whether writes can be made: the committer is there, and knows what it has written.

@@ -4,6 +4,7 @@
 //! Polder server and sends exactly the bytes it is told to: paths are not tidied up and names are not checked, for
 //! the tests are about what the server does with untidy ones.
 
+pub mod etcd;
 pub mod extension;
 pub mod http2;
 pub mod issuer;

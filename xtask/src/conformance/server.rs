@@ -14,6 +14,7 @@ use anyhow::Context as _;
 use super::gateway;
 use super::group::Nodes;
 use crate::step::quiet;
+use crate::store::{Started, Store};
 
 /// A server that says nothing for so long will not start.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -28,17 +29,21 @@ pub(crate) struct Server {
     child: Child,
     address: SocketAddr,
     gateway: String,
+    /// Ends after the server.
+    _store: Started,
     data: tempfile::TempDir,
 }
 
 impl Server {
     /// Starts it on a free loopback port; its log goes to a file.
-    pub(crate) fn start(program: &Path, kubectl: &Path, log: &Path) -> anyhow::Result<Server> {
+    pub(crate) fn start(program: &Path, kubectl: &Path, log: &Path, store: Store) -> anyhow::Result<Server> {
         let data = tempfile::tempdir().context("cannot make a directory for the server")?;
+        let store = store.start(program, &data.path().join("shared"))?;
         let log = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut child = Command::new(program)
             .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(data.path())
+            .args(&store.arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -51,7 +56,8 @@ impl Server {
         }
         let address = address?;
         let gateway = gateway::start(address)?;
-        Ok(Server { program: program.into(), kubectl: kubectl.into(), child, address, gateway, data })
+        let (program, kubectl) = (program.into(), kubectl.into());
+        Ok(Server { program, kubectl, child, address, gateway, _store: store, data })
     }
 
     /// Makes a plane and returns a kubeconfig that reaches it by its host name.

@@ -1,5 +1,6 @@
 //! `polder keys`: what the server signs with and shows, when each of it ends, and how an operator turns it over before that. It works
-//! on the files of the data directory; a server that runs takes changes over within seconds.
+//! on the files of the data directory; a server that runs takes changes over within seconds. Where replicas share the keys, one that runs
+//! is asked.
 
 use std::path::PathBuf;
 
@@ -7,9 +8,10 @@ use anyhow::Context as _;
 use polder_client_http::Kubeconfig;
 use polder_machinery::age::human_age;
 use polder_model::{Value, json};
-use polder_server::keys::{Family, KeyFile, Keys as AllKeys, Standing, When, validity};
+use polder_server::keys::{Family, KeyFile, Keys as AllKeys, Standing, validity};
 
 use super::output;
+use crate::key_request::{KeyRequest, time};
 
 #[derive(clap::Args)]
 pub(crate) struct Keys {
@@ -85,6 +87,16 @@ impl Keys {
     }
 }
 
+/// Where the keys are.
+enum Kept {
+    Here(KeyFile),
+    /// With other replicas. What is known of them here has no secrets.
+    Shared {
+        file: KeyFile,
+        keys: Box<AllKeys>,
+    },
+}
+
 /// A line of the list.
 struct Row {
     name: String,
@@ -96,13 +108,25 @@ struct Row {
 }
 
 impl Place {
-    fn file(&self) -> anyhow::Result<KeyFile> {
-        let file = KeyFile::existing(&self.data_dir.join("pki"));
-        file.with_context(|| format!("there are no keys of a server in {}", self.data_dir.display()))
+    fn kept(&self) -> anyhow::Result<Kept> {
+        let directory = self.data_dir.join("pki");
+        if let Some((file, keys)) = KeyFile::told(&directory)? {
+            return Ok(Kept::Shared { file, keys: Box::new(keys) });
+        }
+        let file = KeyFile::existing(&directory);
+        let file =
+            file.with_context(|| format!("there are no keys of a server in {}", self.data_dir.display()))?;
+        Ok(Kept::Here(file))
     }
 
     fn list(&self, form: Option<Form>, now: i64) -> anyhow::Result<()> {
-        let file = self.file()?;
+        let (file, keys) = match self.kept()? {
+            Kept::Here(file) => {
+                let keys = file.read()?;
+                (file, keys)
+            }
+            Kept::Shared { file, keys } => (file, *keys),
+        };
         let mut rows = Vec::new();
         let mut leaf = |name: &str, pem: Option<String>| {
             if let Some([from, ends]) = pem.and_then(|pem| validity(&pem)) {
@@ -117,7 +141,6 @@ impl Place {
         let chain = access.and_then(|own| own.client_certificate).map(|(chain, _)| chain);
         leaf("admin", chain.and_then(|chain| String::from_utf8(chain).ok()));
         leaf("serving", file.serving_certificate());
-        let keys = file.read()?;
         rows.extend(Family::ALL.iter().flat_map(|family| family_rows(&keys, *family, now)));
         match form {
             Some(Form::Json) => {
@@ -141,34 +164,14 @@ impl Place {
             What::Serving | What::Admin => &[],
             What::All => &Family::ALL,
         };
-        let when = if at_once { When::Now } else { When::Told };
-        let mut said = Vec::new();
-        let change = |keys: &mut AllKeys| {
-            for family in families {
-                let before = keys.newest(*family).map(|own| (own.number, own.used_from));
-                let newest = keys.rotate(*family, now, when)?;
-                let name = format!("{}-{}", family.name(), newest.number);
-                let from = if newest.used_from <= now { "now".to_owned() } else { time(newest.used_from) };
-                said.push(match before {
-                    Some((number, used_from)) if number == newest.number => match used_from == newest.used_from {
-                        true => format!("{name} unchanged: it was made before, and is in use from {from}; --now uses it at once\n"),
-                        false => format!("{name} was made before, in use from {from}\n"),
-                    },
-                    _ => format!("{name} rotated, in use from {from}\n"),
-                });
-            }
-            if matches!(what, What::Serving | What::All) {
-                keys.serving_from = now;
-                said.push("serving rotated\n".to_owned());
-            }
-            if matches!(what, What::Admin | What::All) {
-                keys.admin_from = now;
-                said.push("admin rotated\n".to_owned());
-            }
-            Ok(())
+        let request = KeyRequest {
+            rotate: families.iter().map(|family| family.name().to_owned()).collect(),
+            now: at_once,
+            serving: matches!(what, What::Serving | What::All),
+            admin: matches!(what, What::Admin | What::All),
+            drop: Vec::new(),
         };
-        self.file()?.change(change)?;
-        output::print(&said.concat())
+        self.change(&request, now)
     }
 
     /// All of them or none.
@@ -176,26 +179,29 @@ impl Place {
         let parse = |name: &String| {
             let parts = name.rsplit_once('-').and_then(|(family, number)| {
                 let family = Family::ALL.into_iter().find(|own| own.name() == family)?;
-                Some((family, number.parse().ok()?))
+                Some((family.name().to_owned(), number.parse().ok()?))
             });
             parts.with_context(|| {
                 format!("{name:?} cannot be dropped: write a name of `polder keys list` with a number, such as authority-1")
             })
         };
-        let wanted: Vec<(Family, u32)> = names.iter().map(parse).collect::<anyhow::Result<_>>()?;
-        let mut gone: Vec<(Family, u32)> = Vec::new();
-        self.file()?.change(|keys| {
-            for (family, number) in wanted {
-                // It may have gone with one that was named before it.
-                if !gone.contains(&(family, number)) {
-                    let numbers = keys.drop_generation(family, number, now)?;
-                    gone.extend(numbers.into_iter().map(|number| (family, number)));
-                }
+        let drop = names.iter().map(parse).collect::<anyhow::Result<_>>()?;
+        self.change(&KeyRequest { drop, ..KeyRequest::default() }, now)
+    }
+
+    fn change(&self, request: &KeyRequest, now: i64) -> anyhow::Result<()> {
+        let said = match self.kept()? {
+            Kept::Here(file) => {
+                let mut said = String::new();
+                file.change(|keys| {
+                    said = request.apply(keys, now)?;
+                    Ok(())
+                })?;
+                said
             }
-            Ok(())
-        })?;
-        let lines = gone.iter().map(|(family, number)| format!("{}-{number} dropped\n", family.name()));
-        output::print(&lines.collect::<String>())
+            Kept::Shared { .. } => request.ask(&self.data_dir)?,
+        };
+        output::print(&said)
     }
 }
 
@@ -239,8 +245,4 @@ impl Row {
             "status": status,
         })
     }
-}
-
-fn time(seconds: i64) -> String {
-    jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_else(|_| "<unknown>".into())
 }

@@ -4,7 +4,7 @@ mod keys;
 mod layer;
 mod output;
 mod plane;
-mod serve;
+pub(crate) mod serve;
 mod store;
 
 #[derive(clap::Subcommand)]

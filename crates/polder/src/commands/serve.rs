@@ -15,10 +15,8 @@ use polder_controllers::Told;
 use polder_model::SmolStr;
 use polder_registry::client::LocalClient;
 use polder_registry::{Registry, RegistryOptions, bootstrap};
-use polder_server::{Aggregator, Pki, Server, State};
-use polder_store::sealed::{Keyring, SealedEngine};
-use polder_store::{Store, StoreOptions};
-use polder_store_embedded::SqliteEngine;
+use polder_server::{Aggregator, Server, State};
+use polder_store::Store;
 use tokio::runtime::{Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -30,12 +28,18 @@ use crate::extensions::Extensions;
 use crate::follow::follow;
 use crate::keys::Keeper;
 use crate::log::OneLine;
+use crate::opening::{Opened, Opening};
 use crate::precedence::{self, Yielding};
+use crate::storage::StoreSettings;
+use crate::stored_keys::StoredKeys;
 use crate::terms::Terms;
 use crate::webhooks::Webhooks;
 
 /// How long the last audit events may take to leave.
 const AUDIT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often what replicas share is asked whether it is there.
+const IN_TOUCH: Duration = Duration::from_secs(2);
 
 /// What `--help` says last.
 const ENVIRONMENT: &str = "\
@@ -52,6 +56,11 @@ pub(crate) struct Serve {
     /// Address and port to listen on; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443", value_parser = listen_address)]
     listen: SocketAddr,
+    #[command(flatten)]
+    store: StoreSettings,
+    /// The encryption keys, if not in the data directory; servers that share a store need the same.
+    #[arg(long, value_name = "FILE", env = "POLDER_ENCRYPTION_KEY_FILE")]
+    encryption_key_file: Option<PathBuf>,
     /// A file with everything else: limits, domains, who people are and what they may do, encryption, audit.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -117,10 +126,13 @@ impl Serve {
     }
 
     async fn serve(self, started: Instant, threads: Threads) -> anyhow::Result<()> {
-        let configuration = match &self.config {
+        let mut configuration = match &self.config {
             Some(path) => Configuration::read(path)?,
             None => Configuration::default(),
         };
+        let storage = self.store.clone().or(std::mem::take(&mut configuration.store)).storage()?;
+        let encryption = std::mem::take(&mut configuration.encryption);
+        configuration.encryption = encryption.with_key_file(self.encryption_key_file.clone());
         // Listen first: a port in use is the cheapest thing to find out.
         let server = Server::bind(self.listen).await?;
         let address = server.address();
@@ -128,20 +140,22 @@ impl Serve {
             Some(url) => url.trim_end_matches('/').to_string(),
             None => format!("https://{}", server.address()),
         };
-        if self.data_dir.join("pki").exists() && !self.data_dir.join("store").exists() {
+        if self.data_dir.join("pki").exists() && !storage.is_begun(&self.data_dir) && !storage.is_shared() {
             tracing::warn!("{} has certificates but no store: a new one is made", self.data_dir.display());
         }
-        let pki = Pki::open(&self.data_dir.join("pki"), &hosts(&configuration, &url, &server), now())?;
-        let pki = Arc::new(pki);
-        pki.set_proxies(configuration.authentication.proxy_authorities()?, now())?;
-        pki.set_serving(TlsFiles::read_all(&configuration.tls).context("tls")?, now()).context("tls")?;
-        let site = bootstrap::Site {
-            ca: pki.ca().into(),
-            address: Some(advertised(self.listen, &url)),
-            front_proxy_ca: pki.front_proxy_ca().into(),
+        let hosts = hosts(&configuration, &url, &server);
+        let serving = TlsFiles::read_all(&configuration.tls).context("tls")?;
+        let shared = storage.is_shared().then(StoredKeys::resource);
+        let keyring = configuration.encryption.keyring(&self.data_dir, shared)?;
+        let opening = Opening {
+            storage: &storage,
+            data_dir: &self.data_dir,
+            configuration: &configuration,
+            address: advertised(self.listen, &url),
+            keyring: keyring.clone(),
         };
-        let keyring = configuration.encryption.keyring(&self.data_dir)?;
-        let store = self.open_store(&configuration, &site, keyring.clone())?;
+        let Opened { store, pki, site, resign } = opening.open(&hosts, &serving)?;
+        pki.set_proxies(configuration.authentication.proxy_authorities()?, now())?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
         let written = pki.admin_write(&kubeconfig, &url, now());
         match written {
@@ -171,6 +185,7 @@ impl Serve {
             registry = registry.with_audit_trail(ledger);
         }
         let registry = Arc::new(registry);
+        registry.follow_others();
         let networks =
             |all: &[String]| -> Result<Vec<Network>, _> { all.iter().map(|one| one.parse()).collect() };
         let egress = Egress {
@@ -184,6 +199,9 @@ impl Serve {
         registry.set_webhook_client(Arc::new(Webhooks::new(egress)));
         registry.tasks.spawn(registry.clone().run_chores());
         let stop = CancellationToken::new();
+        if store.is_shared() {
+            registry.tasks.spawn(stay_in_touch(store.clone(), stop.clone()));
+        }
         registry.tasks.spawn(configuration.encryption.clone().keep_up(keyring, stop.clone()));
         if let Some(followed) = files.followed(held.clone(), authenticators, store.clone()) {
             registry.tasks.spawn(follow(followed, held, stop.clone()));
@@ -210,6 +228,7 @@ impl Serve {
             root_ca,
             front_proxy_ca,
             controllers: terms.clone(),
+            data_dir: self.data_dir.clone(),
             kubeconfig: kubeconfig.clone(),
             url: url.clone(),
             clock: now,
@@ -254,6 +273,8 @@ impl Serve {
             if let Err(error) = controllers.await {
                 tracing::error!(%error, "controllers have ended: restart the server");
             }
+            // While the last requests are answered here, another replica's can begin.
+            resign();
         };
         let (outcome, (), ()) = tokio::join!(running, signalled, controllers);
         store.close();
@@ -270,29 +291,13 @@ impl Serve {
         outcome?;
         Ok(())
     }
+}
 
-    fn open_store(
-        &self,
-        configuration: &Configuration,
-        site: &bootstrap::Site,
-        keyring: Arc<Keyring>,
-    ) -> anyhow::Result<Arc<Store>> {
-        let engine =
-            SqliteEngine::open(&self.data_dir.join("store"), &polder_store_embedded::Options::default())?;
-        let engine = SealedEngine::new(engine, keyring);
-        let mut options = StoreOptions::default();
-        if let Some(bytes) = configuration.cache_bytes {
-            options.cache_bytes_max = bytes;
-        }
-        if let Some(seconds) = configuration.history_seconds {
-            options.history = Duration::from_secs(seconds);
-        }
-        let created = jiff::Timestamp::from_second(now())?.to_string();
-        let store =
-            Store::open(Box::new(engine), options, &bootstrap::digest(site), |profile, resource_id| {
-                bootstrap::records(profile, &created, site, resource_id)
-            });
-        store.with_context(|| format!("cannot open the store in {}", self.data_dir.display()))
+/// Asks what is newest now and then, so that whoever asks whether this replica is ready hears of it.
+async fn stay_in_touch(store: Arc<Store>, stop: CancellationToken) {
+    while stop.run_until_cancelled(tokio::time::sleep(IN_TOUCH)).await.is_some() {
+        // How it went is remembered where it is asked.
+        store.fresh().await.ok();
     }
 }
 
@@ -366,7 +371,7 @@ fn hosts(configuration: &Configuration, url: &str, server: &Server) -> Vec<Strin
     hosts
 }
 
-fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     jiff::Timestamp::now().as_second()
 }
 

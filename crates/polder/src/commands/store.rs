@@ -79,7 +79,7 @@ impl Place {
             Some(path) => Configuration::read(path)?,
             None => Configuration::default(),
         };
-        configuration.encryption.keyring(&self.data_dir)
+        configuration.encryption.keyring(&self.data_dir, None)
     }
 
     fn keys(&self) -> anyhow::Result<()> {

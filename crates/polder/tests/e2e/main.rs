@@ -33,6 +33,7 @@ mod planes;
 mod process;
 mod python;
 mod real_clients;
+mod replicas;
 mod rotation;
 mod sample_apiserver;
 mod sealing;

@@ -38,6 +38,17 @@ impl Polder {
         Polder::start_as(command, directory, configuration)
     }
 
+    /// Starts one of several servers over one etcd, all with the same encryption key.
+    pub(crate) fn start_replica(
+        etcd: &str,
+        prefix: &str,
+        key: &Path,
+        directory: tempfile::TempDir,
+    ) -> Polder {
+        let command = replica(etcd, prefix, key, &directory.path().join("data"));
+        Polder::start_as(command, directory, "")
+    }
+
     /// Starts a server that tells everything it can in its log.
     pub(crate) fn start_talkative(configuration: &str) -> Polder {
         let directory = tempfile::tempdir().unwrap();
@@ -173,6 +184,7 @@ pub(crate) fn polder() -> Command {
     command
         .stdin(Stdio::null())
         .env_remove("POLDER_DATA_DIR")
+        .env_remove("POLDER_STORE")
         .env_remove("KUBECONFIG")
         .env("POLDER_LOG", "info");
     command
@@ -181,7 +193,37 @@ pub(crate) fn polder() -> Command {
 pub(crate) fn serve(data: &Path, listen: &str) -> Command {
     let mut command = polder();
     command.arg("serve").arg("--data-dir").arg(data).args(["--listen", listen]);
+    if std::env::var("POLDER_TEST_STORE").is_ok_and(|store| store == "etcd") {
+        let etcd = polder_test_support::etcd::shared().unwrap();
+        // Another one for each directory: who starts there again finds what was there.
+        let prefix: String = data.to_string_lossy().chars().filter(char::is_ascii_alphanumeric).collect();
+        let key = data.join("keys/encryption.key");
+        if !key.exists() {
+            add_key(&key);
+        }
+        share(&mut command, etcd, &format!("/{prefix}"));
+    }
     command
+}
+
+/// One of several servers over one etcd.
+pub(crate) fn replica(etcd: &str, prefix: &str, key: &Path, data: &Path) -> Command {
+    let mut command = polder();
+    command.arg("serve").arg("--data-dir").arg(data).args(["--listen", "127.0.0.1:0"]);
+    share(&mut command, etcd, prefix);
+    command.arg("--encryption-key-file").arg(key);
+    command
+}
+
+fn share(command: &mut Command, etcd: &str, prefix: &str) {
+    let url = etcd.replace("http://", "etcd://");
+    command.args(["--store", &url, "--etcd-prefix", prefix]);
+}
+
+/// Makes an encryption key.
+pub(crate) fn add_key(path: &Path) {
+    let made = polder().args(["store", "add-key"]).arg(path).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
 }
 
 /// Runs a server that must not start; returns what it says.

@@ -9,12 +9,11 @@ use polder_model::{FieldPath, GroupResource, PlaneId, Status};
 use polder_store::{ObjectName, Plane};
 
 use self::policy::Policy;
-use crate::context::RequestContext;
-use crate::definition::Target;
 use crate::memo::Memo;
 use crate::planes;
 use crate::registry::Registry;
 use crate::status::read_failed;
+use crate::written::Written;
 
 /// Planes whose policy is kept at hand; most have none of their own.
 const PLANES_LEN_MAX: usize = 16 * 1024;
@@ -32,11 +31,9 @@ impl Default for PoliciesOfPlanes {
 }
 
 /// A `Plane` was written: it may want something else noted.
-pub(crate) fn committed(registry: &Registry, context: &RequestContext, target: &Target) {
-    if planes::is_own(context, target, "planes")
-        && let Some(plane) = registry.store.plane(&target.name)
-    {
-        registry.audit_policies.planes.forget(plane.id);
+pub(crate) fn committed(registry: &Registry, written: &Written<'_>) {
+    if let Some(plane) = written.plane_of(registry) {
+        registry.audit_policies.planes.forget(plane);
     }
 }
 

@@ -45,6 +45,7 @@ use crate::definition::{ResourceDefinition, Target};
 use crate::finalize::{Chore, is_marked};
 use crate::registry::Registry;
 use crate::status::read_failed;
+use crate::written::{self, Written};
 
 pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 const GROUP: &str = "apiextensions.k8s.io";
@@ -280,8 +281,12 @@ pub(crate) fn committed(
     revision: Revision,
     value: Option<&Value>,
 ) {
-    crate::rulebooks::committed(registry, context, target, value.is_some());
-    crate::extensions::committed(registry, context.plane.id, target);
+    let name = ObjectName::new(target.namespace.clone(), target.name.clone());
+    let resource = &target.definition.group_resource();
+    written::committed(
+        registry,
+        &Written { plane: context.plane.id, resource, name: &name, is_there: value.is_some() },
+    );
     if !is_crd(target) {
         return;
     }
@@ -294,10 +299,23 @@ pub(crate) fn committed(
     let catalog = customs.changed(plane, &name, revision, crd);
     // Names may have become free: for others, or for this one since it was decided that it waits.
     if catalog.is_none_or(|catalog| catalog.crds_of(&name.group).any(|(_, crd)| crd.waiting)) {
-        registry.chores.add(plane, Chore::Names { group: name.group.clone() });
+        registry.add_chore(plane, Chore::Names { group: name.group.clone() });
     }
-    // Whoever watches its objects must notice that they look different now, or are gone.
-    if let Some(resource) = registry.store.known_resource(&name) {
+    end_watches(registry, plane, &name);
+}
+
+/// The same when another replica has written a CRD.
+pub(crate) fn written_elsewhere(registry: &Registry, plane: PlaneId, name: &ObjectName) {
+    registry.customs.forget(plane);
+    if let Some(name) = resource_of(&name.name) {
+        registry.add_chore(plane, Chore::Names { group: name.group.clone() });
+        end_watches(registry, plane, &name);
+    }
+}
+
+/// Whoever watches objects of a CRD must notice that they look different now, or are gone.
+fn end_watches(registry: &Registry, plane: PlaneId, name: &GroupResource) {
+    if let Some(resource) = registry.store.known_resource(name) {
         registry.store.end_watches(plane, resource);
     }
 }
@@ -339,7 +357,7 @@ pub(crate) fn hold(target: &Target, crd: &mut Value, now: &str) {
 /// Something was marked for deletion that holds others: its contents go first.
 pub(crate) fn deleted(registry: &Registry, context: &RequestContext, target: &Target) {
     if let Some(chore) = chore(registry, target) {
-        registry.chores.add(context.plane.id, chore);
+        registry.add_chore(context.plane.id, chore);
     }
 }
 

@@ -369,7 +369,7 @@ impl Import {
         self.registry.set_phase(&self.context, &self.target, "Ready", true, "").await?;
         self.state = State::Over;
         if self.unfinished {
-            self.registry.chores.add(self.inside.plane.id, Chore::Look);
+            self.registry.add_chore(self.inside.plane.id, Chore::Look);
         }
         let plane = self.registry.store.plane_by_id(self.inside.plane.id);
         let version = plane.map(|plane| plane.resource_version(self.registry.store.current()));

@@ -161,7 +161,10 @@ impl Registry {
             return Ok(Vec::new());
         }
         let name = ObjectName::cluster(target.namespace.clone());
-        let found = self.store.get(&context.plane, self.namespaces, &name).await;
+        let mut found = self.store.get(&context.plane, self.namespaces, &name).await;
+        if matches!(found, Ok(None)) && self.catch_up().await {
+            found = self.store.get(&context.plane, self.namespaces, &name).await;
+        }
         let found = found.map_err(|error| read_failed(&context.plane, error))?;
         let Some(namespace) = found else {
             return Err(Status::not_found(&GroupResource::new("", "namespaces"), &target.namespace));

@@ -26,7 +26,7 @@ impl Registry {
         change: impl Fn(&mut Value) -> Result<(), Status>,
     ) -> Result<Answered, Status> {
         for _ in 0..ATTEMPTS_MAX {
-            let stored = self.must_find(context, target).await?;
+            let stored = self.must_find_newest(context, target).await?;
             let old = self.read_client(context, target, &stored).await?;
             let mut new = old.clone();
             change(&mut new)?;
@@ -47,7 +47,7 @@ impl Registry {
         let resource = target.definition.group_resource();
         let _turn = custom::turn(self, context, target).await;
         for _ in 0..ATTEMPTS_MAX {
-            let stored = self.must_find(context, target).await?;
+            let stored = self.must_find_newest(context, target).await?;
             let target = self.stored_target(context, target, &stored);
             let target = target.as_ref();
             let old = self.read_client(context, target, &stored).await?;
@@ -98,6 +98,10 @@ impl Registry {
                 }
                 (_, "" | "0") => false,
                 (_, sent) if sent != current.to_string() => {
+                    // Somebody may have seen it on another replica.
+                    if sent.parse().is_ok_and(|sent: u64| sent > current) && self.catch_up().await {
+                        continue;
+                    }
                     return Err(Status::modified(&resource, &target.name));
                 }
                 // A patch starts from the stored object, so its version being there says nothing.

@@ -166,7 +166,7 @@ impl Registry {
         match self.commit_counted(context, target, (None, old), &key, writes, plane).await? {
             Ok(committed) => {
                 custom::committed(self, context, target, committed.revision, None);
-                self.nudge_holder(context, target);
+                self.nudge_holder(context.plane.id, &target.definition.group_resource(), &key.name);
                 Ok(Some(Answered::Made(new)))
             }
             Err(CommitError::Conflict { .. }) => Ok(None),

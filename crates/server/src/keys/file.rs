@@ -9,12 +9,14 @@ use rcgen::KeyPair;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
-use super::{Family, GENERATIONS_LEN_MAX, Keys};
+use super::{KeyChange, KeyPlace, Keys};
 use crate::pki::PkiError;
 
 const FILE: &str = "keys.json";
 /// Where each key was in a file of its own before; the first two tell of an authority.
 const OLD_FILES: [&str; 3] = ["ca.key", "service-accounts.key", "front-proxy-ca.key"];
+/// What there is to know of keys that are elsewhere.
+const TOLD: &str = "shared-keys.json";
 /// What others may read.
 const CA: &str = "ca.crt";
 const FRONT_PROXY_CA: &str = "front-proxy-ca.crt";
@@ -46,7 +48,15 @@ impl KeyFile {
         }
         drop(lock);
         own.read()?;
+        // From when they were elsewhere.
+        fs::remove_file(own.path(TOLD)).ok();
         Ok(own)
+    }
+
+    /// A directory for what people may look at, of a server whose keys are elsewhere.
+    pub(crate) fn without_keys(directory: &Path) -> Result<KeyFile, PkiError> {
+        fs::create_dir_all(directory).map_err(|source| PkiError::File { path: directory.into(), source })?;
+        Ok(KeyFile { directory: directory.into() })
     }
 
     /// Keys that are there already, for whoever makes none.
@@ -61,12 +71,7 @@ impl KeyFile {
         let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
         let text = read(&path)?.ok_or_else(|| PkiError::File { path: path.clone(), source: missing })?;
         let unusable = || PkiError::Unusable { path: path.clone(), directory: self.directory.clone() };
-        let keys: Keys = serde_json::from_str(&text).map_err(|_| unusable())?;
-        let is_usable = |family: &Family| (1..=GENERATIONS_LEN_MAX).contains(&keys.of(*family).len());
-        if !Family::ALL.iter().all(is_usable) {
-            return Err(unusable());
-        }
-        Ok(keys)
+        Keys::from_text(&text).ok_or_else(unusable)
     }
 
     /// Changes the keys, and answers with what they are then. Nothing is written if nothing changes.
@@ -92,6 +97,22 @@ impl KeyFile {
         Ok(())
     }
 
+    /// Writes down which keys there are, without their secrets, where those are elsewhere.
+    pub(crate) fn tell(&self, keys: &Keys) -> Result<(), PkiError> {
+        let (path, text) = (self.path(TOLD), keys.without_secrets().to_text()?);
+        match read(&path)?.as_deref() == Some(text.as_str()) {
+            true => Ok(()),
+            false => self.replace(&path, &text, 0o644),
+        }
+    }
+
+    /// What was told of keys that are elsewhere, if they are.
+    pub fn told(directory: &Path) -> Result<Option<(KeyFile, Keys)>, PkiError> {
+        let own = KeyFile { directory: directory.into() };
+        let keys = read(&own.path(TOLD))?.and_then(|text| Keys::from_text(&text));
+        Ok(keys.map(|keys| (own, keys)))
+    }
+
     /// The certificate the server shows, if one is running or was.
     pub fn serving_certificate(&self) -> Option<String> {
         read(&self.path("serving.crt")).ok().flatten()
@@ -110,10 +131,7 @@ impl KeyFile {
     }
 
     fn write(&self, keys: &Keys) -> Result<(), PkiError> {
-        let path = self.path(FILE);
-        let text = serde_json::to_string_pretty(keys)
-            .map_err(|error| PkiError::File { path: path.clone(), source: error.into() })?;
-        self.replace(&path, &(text + "\n"), 0o600)
+        self.replace(&self.path(FILE), &keys.to_text()?, 0o600)
     }
 
     /// Replaces a file, durably, as a whole or not at all. It belongs to whom the directory belongs: an operator who is root
@@ -152,11 +170,7 @@ impl KeyFile {
                 let validity = validity(&pem).ok_or_else(|| unusable(CA))?;
                 (pem, key, validity)
             }
-            (None, None) => {
-                let mut keys = Keys::default();
-                keys.keep_up(now)?;
-                return Ok(keys);
-            }
+            (None, None) => return Keys::first(now),
             // There was an authority, and its key is lost.
             (Some(_), None) => return Err(unusable(FILE)),
             (None, Some(_)) => return Err(unusable(CA)),
@@ -173,6 +187,16 @@ impl KeyFile {
         let mut keys = Keys::imported(authority, key(accounts_key)?, front_proxy, now);
         keys.keep_up(now)?;
         Ok(keys)
+    }
+}
+
+impl KeyPlace for KeyFile {
+    fn read(&self) -> Result<Keys, PkiError> {
+        KeyFile::read(self)
+    }
+
+    fn change(&self, change: &KeyChange<'_>) -> Result<Keys, PkiError> {
+        KeyFile::change(self, change)
     }
 }
 

@@ -1,4 +1,5 @@
-//! What this server signs with: three families of keys, each in generations, all in one file that is replaced as a whole.
+//! What this server signs with: three families of keys, each in generations, all in one file that is replaced as a whole. Where
+//! several replicas are one server, they keep them together ([`KeyPlace`]).
 //!
 //! A new generation is *told* to everybody first, *used* after that, and the one before it is *believed* for as long as something it
 //! signed may be about (ADR 0019). Where each of them stands follows from the clock and from four numbers of each generation; there is
@@ -107,6 +108,18 @@ impl Generation {
     }
 }
 
+/// Where keys are kept. They are read and replaced as a whole, and nobody's change is lost by another's.
+pub trait KeyPlace: Send + Sync {
+    fn read(&self) -> Result<Keys, PkiError>;
+
+    /// Changes the keys, and answers with what they are then. Nothing is written if nothing changes; the change is asked again
+    /// if others were first.
+    fn change(&self, change: &KeyChange<'_>) -> Result<Keys, PkiError>;
+}
+
+/// See [`KeyPlace::change`].
+pub type KeyChange<'a> = dyn Fn(&mut Keys) -> Result<(), PkiError> + 'a;
+
 /// Where a generation stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -151,6 +164,34 @@ pub struct Keys {
 }
 
 impl Keys {
+    /// The first of each family.
+    pub fn first(now: i64) -> Result<Keys, PkiError> {
+        let mut keys = Keys::default();
+        keys.keep_up(now)?;
+        Ok(keys)
+    }
+
+    /// `None` when a server cannot do with it.
+    pub fn from_text(text: &str) -> Option<Keys> {
+        let keys: Keys = serde_json::from_str(text).ok()?;
+        let is_usable = |family: &Family| (1..=GENERATIONS_LEN_MAX).contains(&keys.of(*family).len());
+        Family::ALL.iter().all(is_usable).then_some(keys)
+    }
+
+    /// For those who may know which there are.
+    fn without_secrets(&self) -> Keys {
+        let mut keys = self.clone();
+        for family in Family::ALL {
+            keys.of_mut(family).iter_mut().for_each(|own| own.secret.clear());
+        }
+        keys
+    }
+
+    pub fn to_text(&self) -> Result<String, PkiError> {
+        let text = serde_json::to_string_pretty(self).map_err(|error| PkiError::Kept(error.into()))?;
+        Ok(text + "\n")
+    }
+
     /// All generations of a family, the oldest first.
     pub fn of(&self, family: Family) -> &[Generation] {
         match family {

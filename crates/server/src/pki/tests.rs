@@ -202,6 +202,21 @@ fn certificates_that_are_shown_are_renewed() {
     assert_eq!(end("authority-1"), START + 3_650 * DAY);
 }
 
+/// The server shows nothing that an authority has signed which was dropped, however long it was used before that.
+#[test]
+fn a_dropped_authority_vouches_for_nobody() {
+    let world = World::new();
+    let pki = world.open(START);
+    let old = held(&pki.admin_kubeconfig("https://x", START).unwrap());
+    world.rotate(Family::Authority, When::Now, START);
+    pki.keep_up(START).unwrap();
+    assert_eq!(both_believe(&pki, &old, START), [true, true], "it is led on");
+    let file = KeyFile::existing(world.directory.path()).unwrap();
+    file.change(|keys| keys.drop_generation(Family::Authority, 1, START).map(drop)).unwrap();
+    pki.keep_up(START + 1).unwrap();
+    assert_eq!(both_believe(&pki, &old, START + 1), [false, false]);
+}
+
 #[test]
 fn planes_are_told_once() {
     let world = World::new();

@@ -8,15 +8,15 @@ use polder_store::engine::{Engine, EngineError};
 use polder_store::memory::MemoryEngine;
 use polder_store::replica::Replica;
 use polder_store::{
-    Change, Expect, ForkSource, Key, Limits, ListQuery, ObjectName, PlaneChange, Profile, Record, Revision,
-    Store, StoreOptions,
+    Change, CommitError, Expect, ForkSource, Key, Limits, ListQuery, ObjectName, PlaneChange, Profile,
+    Record, Revision, Store, StoreOptions,
 };
 use polder_store_embedded::{Options, SqliteEngine};
 use polder_store_etcd::client::Client;
 use polder_store_etcd::wire::Range;
 use polder_store_etcd::{EtcdJournal, JournalOptions};
 
-use crate::cluster;
+use crate::cluster::{self, Way};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -204,4 +204,42 @@ fn newcomers_begin_with_what_there_is() {
     });
     etcd.stdin.take();
     etcd.wait().unwrap();
+}
+
+/// A change whose answer stays away is told as such, and the store goes on: what became of it is what the journal says, here and
+/// elsewhere.
+#[test]
+fn what_nobody_knows_is_found_out() {
+    let Some(url) = cluster::shared() else { return };
+    let other_options = cluster::history(url);
+    let way = Way::to(url);
+    let mut options = JournalOptions { timeout: Duration::from_secs(2), ..other_options.clone() };
+    options.client.endpoints = vec![way.url()];
+    options.client.call_timeout = Duration::from_millis(500);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let other = open(MemoryEngine::default(), &other_options).unwrap();
+        let store = open(MemoryEngine::default(), &options).unwrap();
+        let (name, limits, profile) = ("one".parse().unwrap(), Limits::default(), Profile::default());
+        plane(&other, PlaneChange::Create { name, limits, profile }).await;
+        store.fresh().await.unwrap();
+        put(&store, "one", "pods", "before", Some("1")).await;
+        way.mute(true);
+        let key = {
+            let plane = store.plane("one").unwrap();
+            let resource = store.resource_id(&GroupResource::new("", "pods"));
+            Key { plane: plane.id, resource, name: ObjectName::new("default", "doubtful") }
+        };
+        let change = Change::put(key.clone(), record("doubtful", "2"), Expect::Absent);
+        let outcome = store.commit(change).await;
+        assert!(matches!(outcome, Err(CommitError::Unknown(_))), "{outcome:?}");
+        assert!(store.is_running());
+        way.mute(false);
+        put(&store, "one", "pods", "after", Some("3")).await;
+        other.fresh().await.unwrap();
+        assert_eq!(contents(&store).await, contents(&other).await);
+        let plane = store.plane("one").unwrap();
+        // The way was mute in one direction only.
+        assert!(store.get(&plane, key.resource, &key.name).await.unwrap().is_some());
+    });
 }

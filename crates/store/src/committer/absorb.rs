@@ -79,7 +79,14 @@ impl Committer {
             self.absorb_object(&mut group, write)?;
         }
         group.batch = batch;
+        let shared = self.shared.clone();
+        let telling = shared.telling.write();
         self.publish(&mut group);
+        // After that: whoever looks again because of it must not find what was there before.
+        if let Some(follower) = shared.follower.get() {
+            follower(&group.events);
+        }
+        drop(telling);
         Ok(())
     }
 

@@ -34,6 +34,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -209,6 +210,7 @@ impl Committer {
             if !matches!(outcome, Err(EngineError::Overtaken)) || group.asked.is_empty() {
                 break;
             }
+            self.shared.overtaken.fetch_add(1, Ordering::Relaxed);
             outcome = self.catch_up().and_then(|()| {
                 group = self.planned_again(std::mem::take(&mut group.asked));
                 self.write(&mut group)

@@ -6,21 +6,25 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use hashbrown::HashMap;
-use polder_model::{PlaneId, PlaneName, SmolStr, format_smolstr};
+use polder_model::{GroupResource, PlaneId, PlaneName, SmolStr, format_smolstr};
 
 use super::chores::History;
 use super::group::{Group, Space};
 use super::layers::{STACK_LEN_MAX, space_id};
 use super::merge::{Merging, sources_of};
 use super::{Committer, NO_PLANE};
-use crate::engine::{Engine, EngineError, LogEntry, ObjectWrite, PlaneRow, Recovered, SpaceRow, SpaceState};
-use crate::key::{ObjectName, ResourceId, SpaceId};
+use crate::change::{Change, CommitError, Expect};
+use crate::engine::{
+    Engine, EngineError, LogEntry, Names as _, ObjectWrite, PlaneRow, Recovered, SpaceRow, SpaceState,
+};
+use crate::key::{Key, ObjectName, ResourceId, SpaceId};
 use crate::noting::Noting;
 use crate::object::Record;
 use crate::plane::{Limits, Plane, Profile, Usage};
+use crate::read::find;
 use crate::replica::check_alone;
 use crate::shared::Shared;
-use crate::store::StoreOptions;
+use crate::store::{Beginning, CoreLookup, StoreOptions};
 
 /// The objects of a base.
 type BaseObjects = Vec<(ResourceId, ObjectName, Record)>;
@@ -152,27 +156,43 @@ impl Committer {
 
     /// Makes the base layers and the core plane when they are missing. An empty digest means that there is no base:
     /// new planes start empty. A profile that begins with nothing has none either, but for the first one.
-    pub(crate) fn ensure_bases(
+    pub(crate) fn begin<'a>(
         &mut self,
-        digest: &str,
-        objects: impl Fn(Profile) -> BaseObjects,
+        mut begin: impl FnMut(&CoreLookup<'_>) -> Result<Beginning<'a>, EngineError>,
     ) -> Result<(), EngineError> {
-        if self.engine.horizon().is_some() && !digest.is_empty() {
-            let objects = Profile::ALL.into_iter().map(|profile| (profile, objects(profile))).collect();
-            self.own_bases = Some(OwnBases { digest: digest.into(), objects });
-        }
+        let shared = self.shared.clone();
+        let resource_id = |name: &GroupResource| shared.resource_id(name);
         loop {
             self.catch_up()?;
+            let Beginning { digest, base, core } = begin(&|resource, name| self.core_record(resource, name))?;
+            let objects = |profile: Profile| base(profile, &resource_id);
+            if self.engine.horizon().is_some() && !digest.is_empty() {
+                let objects = Profile::ALL.into_iter().map(|profile| (profile, objects(profile))).collect();
+                self.own_bases = Some(OwnBases { digest: digest.as_str().into(), objects });
+            }
             // Only at the start: two versions side by side would drop what the other makes for ever.
             let mut group = self.new_group();
-            self.find_bases(digest);
+            self.find_bases(&digest);
             self.drop_unused(&mut group);
-            match self.make_bases(group, digest, &objects) {
+            let core = core.map(|(resource, name, record)| (resource_id(&resource), name, record));
+            match self.make_bases(group, &digest, &objects, core) {
                 // Another replica began at the same time: perhaps it has made them.
                 Err(EngineError::Overtaken) => {}
                 outcome => return outcome,
             }
         }
+    }
+
+    fn core_record(
+        &self,
+        resource: &GroupResource,
+        name: &ObjectName,
+    ) -> Result<Option<Record>, EngineError> {
+        let core = self.shared.planes.read().by_id.get(&PlaneId::CORE).cloned();
+        let resource = self.shared.resources.read().find(resource);
+        let (Some(core), Some(resource)) = (core, resource) else { return Ok(None) };
+        let found = find(&*self.reader, &core.stack, resource, name, self.current)?;
+        Ok(found.map(|found| found.record.clone()))
     }
 
     /// Makes again what another replica has dropped, because it is of another version and nothing stood on it.
@@ -183,7 +203,7 @@ impl Committer {
         let Some(own) = self.own_bases.take() else { return Ok(()) };
         let objects = |profile: Profile| own.objects.get(&profile).cloned().unwrap_or_default();
         self.find_bases(&own.digest);
-        let made = self.make_bases(self.new_group(), &own.digest, &objects);
+        let made = self.make_bases(self.new_group(), &own.digest, &objects, None);
         self.own_bases = Some(own);
         made?;
         self.is_baseless = false;
@@ -207,6 +227,7 @@ impl Committer {
         mut group: Group,
         digest: &str,
         objects: &impl Fn(Profile) -> BaseObjects,
+        core: Option<(ResourceId, ObjectName, Record)>,
     ) -> Result<(), EngineError> {
         let mut made = Vec::new();
         for profile in profiles_with(digest) {
@@ -231,6 +252,13 @@ impl Committer {
                 revision,
             );
             group.batch.last = revision;
+        }
+        if let Some((resource, name, record)) = core {
+            let key = Key { plane: PlaneId::CORE, resource, name };
+            match self.plan(&mut group, &Change::put(key, record, Expect::Absent)) {
+                Ok(_) | Err(CommitError::Conflict { .. }) => {}
+                Err(error) => return Err(EngineError::Failed(Box::new(error))),
+            }
         }
         self.finish_rows(group)?;
         self.shared.planes.write().bases.extend(made);

@@ -1,0 +1,254 @@
+//! Where planes are kept: in the data directory alone, or in a history that several servers share, of which each has a copy there
+//! (ADR 0020). The `store` part of the configuration and the flags that say the same.
+//!
+//! One more kind is one more variant of [`Storage`], and an arm in each of its functions.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use polder_client_http::grpc::Identity;
+use polder_store::engine::{Engine, EngineError};
+use polder_store::replica::{Journal as _, Replica};
+use polder_store::sealed::{Keyring, SealedEngine};
+use polder_store_embedded::SqliteEngine;
+use polder_store_etcd::client::ClientOptions;
+use polder_store_etcd::{EtcdJournal, JournalOptions};
+use serde::Deserialize;
+
+use crate::follow;
+
+/// When a replica that leads and is gone is replaced.
+const LEASE: Duration = Duration::from_secs(5);
+
+/// `store`. Flags say the same, and come first.
+#[derive(Clone, Debug, Default, Deserialize, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct StoreSettings {
+    /// What planes are kept in: `embedded`, or an etcd that several servers share, as etcd://HOST:PORT[,HOST:PORT...] (etcds:// with
+    /// TLS) [default: embedded]
+    #[arg(id = "store", long = "store", value_name = "URL", env = "POLDER_STORE")]
+    url: Option<String>,
+    #[serde(default)]
+    #[command(flatten)]
+    etcd: EtcdSettings,
+}
+
+/// How to talk to etcd.
+#[derive(Clone, Debug, Default, Deserialize, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct EtcdSettings {
+    /// What all keys in etcd begin with: servers with the same are replicas of each other [default: /polder]
+    #[arg(id = "etcd_prefix", long = "etcd-prefix", value_name = "PREFIX")]
+    prefix: Option<String>,
+    /// Who vouches for etcd, in PEM. With it the connection is encrypted.
+    #[arg(id = "etcd_ca", long = "etcd-ca", value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// The certificate that etcd knows this server by, in PEM.
+    #[arg(id = "etcd_cert", long = "etcd-cert", value_name = "FILE")]
+    cert_file: Option<PathBuf>,
+    /// Its key.
+    #[arg(id = "etcd_key", long = "etcd-key", value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Who this server is to etcd, if not by a certificate.
+    #[arg(id = "etcd_user", long = "etcd-user", value_name = "NAME")]
+    user: Option<String>,
+    /// A file with the password.
+    #[arg(id = "etcd_password_file", long = "etcd-password-file", value_name = "FILE")]
+    password_file: Option<PathBuf>,
+}
+
+impl StoreSettings {
+    /// These where they say something, and others where they do not.
+    pub(crate) fn or(self, other: StoreSettings) -> StoreSettings {
+        let (own, others) = (self.etcd, other.etcd);
+        StoreSettings {
+            url: self.url.or(other.url),
+            etcd: EtcdSettings {
+                prefix: own.prefix.or(others.prefix),
+                ca_file: own.ca_file.or(others.ca_file),
+                cert_file: own.cert_file.or(others.cert_file),
+                key_file: own.key_file.or(others.key_file),
+                user: own.user.or(others.user),
+                password_file: own.password_file.or(others.password_file),
+            },
+        }
+    }
+
+    pub(crate) fn storage(self) -> anyhow::Result<Storage> {
+        let url = self.url.unwrap_or_default();
+        let etcd = url.split_once("://").filter(|(scheme, _)| matches!(*scheme, "etcd" | "etcds"));
+        match etcd {
+            Some((scheme, hosts)) => {
+                Ok(Storage::Etcd(Box::new(self.etcd.options(scheme == "etcds", hosts)?)))
+            }
+            None if matches!(url.as_str(), "" | "embedded") => {
+                let is_told = self.etcd.is_told();
+                anyhow::ensure!(!is_told, "there are settings for etcd, but store is not an etcd:// URL");
+                Ok(Storage::Embedded)
+            }
+            None => anyhow::bail!("store: {url:?} is neither embedded nor like etcd://HOST:PORT,HOST:PORT"),
+        }
+    }
+}
+
+impl EtcdSettings {
+    fn is_told(&self) -> bool {
+        let files = [&self.ca_file, &self.cert_file, &self.key_file, &self.password_file];
+        files.into_iter().any(Option::is_some) || self.prefix.is_some() || self.user.is_some()
+    }
+
+    fn options(&self, is_tls: bool, hosts: &str) -> anyhow::Result<JournalOptions> {
+        let is_tls = is_tls || self.ca_file.is_some() || self.cert_file.is_some();
+        let scheme = if is_tls { "https" } else { "http" };
+        let endpoints = hosts.trim_end_matches('/').split(',').map(|host| {
+            let is_host = host.rsplit_once(':').is_some_and(|(name, port)| {
+                !name.is_empty() && !name.contains(['/', '@']) && port.parse::<u16>().is_ok()
+            });
+            anyhow::ensure!(is_host, "store: {host:?} is not like HOST:PORT, such as 10.0.0.1:2379");
+            Ok(format!("{scheme}://{host}"))
+        });
+        let endpoints = endpoints.collect::<anyhow::Result<Vec<String>>>()?;
+        let read = |file: &PathBuf| anyhow::Ok(follow::read(file)?.into_bytes());
+        let certificate = match (&self.cert_file, &self.key_file) {
+            (Some(chain), Some(key)) => Some((read(chain)?, read(key)?)),
+            (None, None) => None,
+            _ => anyhow::bail!("store: a certificate for etcd needs its key, and a key its certificate"),
+        };
+        let user = match (&self.user, &self.password_file) {
+            (Some(user), Some(file)) => Some((user.clone(), follow::read(file)?.trim_end().to_owned())),
+            (None, None) => None,
+            _ => anyhow::bail!("store: a user of etcd needs a file with the password, and the file a user"),
+        };
+        if user.is_some() && !is_tls {
+            tracing::warn!("the password for etcd goes over a connection that is not encrypted");
+        }
+        let prefix = self.prefix.clone().unwrap_or_else(|| "/polder".to_owned());
+        let prefix = prefix.trim_end_matches('/');
+        anyhow::ensure!(
+            prefix.starts_with('/') && prefix.bytes().all(|byte| byte.is_ascii_graphic()),
+            "store: the prefix of keys in etcd is like /polder"
+        );
+        let authorities = self.ca_file.as_ref().map(read).transpose()?;
+        let identity = Identity { authorities, certificate };
+        let client = ClientOptions { endpoints, identity, user, ..ClientOptions::default() };
+        let prefix = prefix.to_owned();
+        Ok(JournalOptions { client, prefix, lease: LEASE, ..JournalOptions::default() })
+    }
+}
+
+/// Lets another server lead.
+pub(crate) type Resign = Box<dyn Fn() + Send + Sync>;
+
+/// What planes are kept in.
+pub(crate) enum Storage {
+    /// By this server alone.
+    Embedded,
+    /// With others, in the order that etcd gives.
+    Etcd(Box<JournalOptions>),
+}
+
+impl Storage {
+    /// Whether other servers may have the same planes.
+    pub(crate) fn is_shared(&self) -> bool {
+        !matches!(self, Storage::Embedded)
+    }
+
+    /// Where what is kept here is.
+    fn directory(&self, data_dir: &Path) -> PathBuf {
+        // Not the same one: a store of this server alone is no part of what others have.
+        data_dir.join(if self.is_shared() { "replica" } else { "store" })
+    }
+
+    /// Whether something is kept here already.
+    pub(crate) fn is_begun(&self, data_dir: &Path) -> bool {
+        self.directory(data_dir).exists()
+    }
+
+    /// The engine, and how to let another server lead before this one is gone.
+    pub(crate) fn engine(
+        &self,
+        data_dir: &Path,
+        keyring: Arc<Keyring>,
+    ) -> anyhow::Result<(Box<dyn Engine>, Resign)> {
+        let directory = self.directory(data_dir);
+        let disk = polder_store_embedded::Options::default();
+        let local = SqliteEngine::open(&directory, &disk)?;
+        Ok(match self {
+            Storage::Embedded => (Box::new(SealedEngine::new(local, keyring)), Box::new(|| {})),
+            Storage::Etcd(options) => {
+                let mut journal = EtcdJournal::open((**options).clone()).context("store")?;
+                // Before anything is done here: whether it is there, and lets us in.
+                journal.end().with_context(|| format!("cannot use {}", self.name(data_dir)))?;
+                let leading = journal.leading();
+                let renew = |local: SqliteEngine| {
+                    local.renew(&directory, &disk).map_err(|error| EngineError::Failed(Box::new(error)))
+                };
+                let replica = Replica::open(local, journal, renew).with_context(|| {
+                    format!("{} is no part of {}", directory.display(), self.name(data_dir))
+                })?;
+                let engine = SealedEngine::new(replica, keyring);
+                (Box::new(engine), Box::new(move || leading.stand(false)))
+            }
+        })
+    }
+
+    /// For people, without anything secret.
+    pub(crate) fn name(&self, data_dir: &Path) -> String {
+        match self {
+            Storage::Embedded => self.directory(data_dir).display().to_string(),
+            Storage::Etcd(options) => {
+                format!("etcd at {}, under {}", options.client.endpoints.join(", "), options.prefix)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(url: &str) -> StoreSettings {
+        StoreSettings { url: Some(url.into()), etcd: EtcdSettings::default() }
+    }
+
+    #[test]
+    fn urls() {
+        for (url, expected) in [
+            ("", Ok(None)),
+            ("embedded", Ok(None)),
+            ("etcd://h1:2379,[::1]:2379/", Ok(Some("http://h1:2379 http://[::1]:2379"))),
+            ("etcds://h1:2379", Ok(Some("https://h1:2379"))),
+            ("etcd://h1", Err("not like HOST:PORT")),
+            ("etcd://", Err("not like HOST:PORT")),
+            ("etcd://user:pass@h1:2379", Err("not like HOST:PORT")),
+            ("http://h1:2379", Err("neither embedded nor")),
+            ("sqlite", Err("neither embedded nor")),
+        ] {
+            match (settings(url).storage(), expected) {
+                (Ok(Storage::Embedded), Ok(None)) => {}
+                (Ok(Storage::Etcd(options)), Ok(Some(endpoints))) => {
+                    assert_eq!(options.client.endpoints.join(" "), endpoints, "{url}");
+                    assert_eq!(options.prefix, "/polder");
+                }
+                (Err(error), Err(hint)) => assert!(error.to_string().contains(hint), "{url}: {error}"),
+                (found, _) => panic!("{url}: {:?}", found.map(|found| found.is_shared())),
+            }
+        }
+    }
+
+    #[test]
+    fn flags_come_before_the_file() {
+        let file: StoreSettings =
+            serde_saphyr::from_str("url: etcd://a:1\netcd: {prefix: /a, caFile: /no/such/file}").unwrap();
+        let mut flags = settings("etcd://b:2");
+        let both = flags.clone().or(file.clone());
+        assert_eq!((both.url.as_deref(), both.etcd.prefix.as_deref()), (Some("etcd://b:2"), Some("/a")));
+        assert!(both.storage().is_err_and(|error| format!("{error:#}").contains("/no/such/file")));
+        flags.etcd.prefix = Some("b".into());
+        assert!(flags.storage().is_err_and(|error| error.to_string().contains("like /polder")));
+        let orphan = StoreSettings { url: None, ..file };
+        assert!(orphan.storage().is_err_and(|error| error.to_string().contains("not an etcd:// URL")));
+    }
+}
