@@ -34,6 +34,7 @@ pub(crate) fn commit_failed(
         CommitError::Conflict { .. } => Status::modified(resource, name),
         CommitError::NotLeading => Status::unavailable("another replica leads"),
         CommitError::NoName(_) => Status::bad_request(error.to_string()),
+        CommitError::TooLong { .. } => Status::too_large(error.to_string()),
         CommitError::NoPlane => plane_not_found(plane.name.as_str()),
         CommitError::PlaneExists(own) => {
             Status::already_exists(&GroupResource::new("polder.dev", "planes"), own.as_str())
@@ -69,6 +70,10 @@ fn engine_failed(error: &EngineError) -> Status {
         }
         EngineError::Overtaken => {
             Status::too_many_requests("other replicas were first again and again: please try again", 1)
+        }
+        EngineError::Unavailable(_) | EngineError::Doubtful(_) => {
+            tracing::warn!(error = %error, "what replicas share does not answer");
+            Status::unavailable("the servers' shared storage does not answer: please try again")
         }
         EngineError::Damaged(_)
         | EngineError::Failed(_)

@@ -54,7 +54,10 @@ impl OpenError {
         match error {
             EngineError::Damaged(what) => OpenError::Damaged { path, what },
             EngineError::Full(_) => OpenError::Full { path },
-            EngineError::Failed(source) | EngineError::Unknown(source) => OpenError::Failed { path, source },
+            EngineError::Failed(source)
+            | EngineError::Unknown(source)
+            | EngineError::Unavailable(source)
+            | EngineError::Doubtful(source) => OpenError::Failed { path, source },
             EngineError::Overtaken | EngineError::Compacted => {
                 OpenError::Failed { path, source: error.into() }
             }

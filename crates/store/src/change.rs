@@ -133,6 +133,9 @@ pub enum CommitError {
     /// No engine has a place for it. Known before anything else, so that nobody else's change fails with it.
     #[error("{:?} cannot be the name of anything: it has a zero byte", .0.name)]
     NoName(ObjectName),
+    /// The same: the engine says what it takes.
+    #[error("it has {len} bytes where it is stored, and no more than {len_max} are taken at a time")]
+    TooLong { len: usize, len_max: usize },
     #[error("no such plane")]
     NoPlane,
     #[error("plane {0} exists already")]

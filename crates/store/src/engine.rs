@@ -27,6 +27,14 @@ pub enum EngineError {
     /// It failed so late that nobody knows whether it was written: whoever opens the store next will see.
     #[error("it is not known whether the store was written")]
     Unknown(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// What several stores share cannot be reached. Nothing was written; it can be tried again.
+    #[error("what replicas share cannot be reached")]
+    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Several stores share this history, and it is not known whether what was to be added is there: it is among what
+    /// [`Engine::follow`] gives, now or later, or it never will be. The engine may be written to: what is added behind the
+    /// same place keeps the other away.
+    #[error("it is not known whether the history that replicas share was written")]
+    Doubtful(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Another store that shares this history has committed first. Nothing was written; after [`Engine::follow`] it can be
     /// tried again.
     #[error("another replica has committed first")]
@@ -80,6 +88,11 @@ pub trait Engine: Send {
         None
     }
 
+    /// What it takes at one time. Does not change.
+    fn bounds(&self) -> Bounds {
+        Bounds::default()
+    }
+
     /// Whether this store does what only one of several may do: merge layers.
     fn leads(&self) -> bool {
         true
@@ -96,6 +109,27 @@ pub trait Engine: Send {
     /// A reader for the committer alone: it does not wait for the reads of others, however many there are.
     fn own_reader(&self) -> Arc<dyn Reader> {
         self.reader()
+    }
+}
+
+/// What an engine takes at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Rows and bytes of a batch that costs no more than a short one: a group of changes ends when it is so long. One change
+    /// may be longer.
+    pub batch_len: usize,
+    pub batch_bytes: usize,
+    /// A longer record is refused.
+    pub record_bytes_max: usize,
+    /// The records of a change must not be longer together.
+    pub change_bytes_max: usize,
+}
+
+impl Default for Bounds {
+    /// Whatever there is.
+    fn default() -> Bounds {
+        let max = usize::MAX;
+        Bounds { batch_len: max, batch_bytes: max, record_bytes_max: max, change_bytes_max: max }
     }
 }
 

@@ -17,13 +17,15 @@ use parking_lot::Mutex;
 use polder_model::{GroupResource, SmolStr};
 
 use crate::engine::{
-    Batch, Bell, Engine, EngineError, FilledVersion, Horizon, LogEntry, Names, Note, ObjectWrite, PlaneRow,
-    PlaneWrite, Reader, Recovered, SpaceKey, SpaceRow, Version,
+    Batch, Bell, Bounds, Engine, EngineError, FilledVersion, Horizon, LogEntry, Names, Note, ObjectWrite,
+    PlaneRow, PlaneWrite, Reader, Recovered, SpaceKey, SpaceRow, Version,
 };
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 
 /// The note under which an engine keeps how much of a journal it has.
 const POSITION: &str = "journal-position";
+/// The note by which a journal is known. It is the same in all replicas, and random.
+pub const IDENTITY: &str = "journal-identity";
 /// How long to wait for an entry that is on its way, before looking again.
 const ARRIVAL: Duration = Duration::from_millis(2);
 /// The note of an engine that is being filled with what a journal has kept.
@@ -38,7 +40,9 @@ pub struct Position(pub u64);
 /// What replicas tell each other, in one order.
 pub trait Journal: Send {
     /// Adds an entry if the last one is at `after`; durable for all when this returns. `None`: somebody else was first.
-    /// [`EngineError::Unknown`] when it may or may not be there: then it is among the entries that follow, or never will be.
+    /// [`EngineError::Unknown`] when it may or may not be there: then it is among the entries that follow, whole and like
+    /// those of others, or never will be; the replica goes on and may add another behind the same position.
+    /// [`EngineError::Unavailable`] when nobody was there to take it, and none of it will be.
     fn append(&mut self, after: Position, entry: &Entry) -> Result<Option<Position>, EngineError>;
 
     /// Where the last entry is that anybody has added by now.
@@ -55,6 +59,17 @@ pub trait Journal: Send {
 
     /// Whether this replica does what only one may do.
     fn leads(&self) -> bool;
+
+    /// What it takes at one time.
+    fn bounds(&self) -> Bounds {
+        Bounds::default()
+    }
+
+    /// The note [`IDENTITY`], which the first entry of every journal makes, as the journal has it now: by this a replica finds out
+    /// that what it has belongs to another. `None` when there is no entry yet; or always, where a journal cannot tell.
+    fn identity(&mut self) -> Result<Option<Arc<[u8]>>, EngineError> {
+        Ok(None)
+    }
 
     /// All there is after one of the entries, part by part: for a replica that has nothing, where the entries before it have been
     /// forgotten ([`EngineError::Compacted`]). Says which entry it was.

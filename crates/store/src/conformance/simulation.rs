@@ -263,6 +263,7 @@ fn kind(error: &CommitError) -> &'static str {
         CommitError::Engine(_) => "Engine",
         CommitError::Unknown(_) => "Unknown",
         CommitError::Stopped => "Stopped",
+        CommitError::TooLong { .. } => "TooLong",
     }
 }
 
