@@ -62,6 +62,11 @@ impl Progress {
         self.wake.notify_one();
     }
 
+    /// Whether the entry behind a position was passed over, because this replica wrote it.
+    pub(crate) fn has_passed(&self, after: u64) -> bool {
+        self.anchor.lock().position > after && self.arrivals.first_position(after) != Some(after + 1)
+    }
+
     /// There is an entry of this name, and all before it are known.
     pub(crate) fn reach(&self, position: u64, name: EntryId) {
         let mut anchor = self.anchor.lock();
@@ -178,9 +183,10 @@ async fn fetch(session: &Session, progress: &Progress, deadline: Instant) -> Res
         else {
             return Err(Ended::Journal(Missing::Damaged(damaged())));
         };
-        progress.reach(position, name);
         let is_own = name.starts_with(&progress.writer());
         progress.arrivals.push(position, entry.into(), entry.len(), is_own).await;
+        // Afterwards: what is before the anchor has arrived, or is our own.
+        progress.reach(position, name);
     }
     Ok(count > 0)
 }

@@ -22,7 +22,7 @@ use crate::error::PostgresError;
 use crate::following::{self, Progress, hex, random};
 use crate::leading::{self, Campaign, Old};
 use crate::options::{JournalOptions, OptionsError};
-use crate::server::{Link, PAUSE, Server, What};
+use crate::server::{Link, PAUSE, Server, Session, What};
 use crate::{fold, snapshot};
 
 /// How long one that leaves tells others that it does not lead.
@@ -125,6 +125,18 @@ impl PostgresJournal {
         }
         Ok(())
     }
+
+    /// Whoever asks next begins anew, behind what it asks about. `hold` keeps the log as it is until then.
+    fn unfollow(&mut self, hold: Option<Arc<Session>>) {
+        if let Some(following) = self.following.take() {
+            following.abort();
+        }
+        let Inner { server, writing, asking, progress } = &*self.inner;
+        let progress = Arc::new(Progress::new(progress.arrivals.anew()));
+        *progress.hold.lock() = hold;
+        let (server, writing, asking) = (server.clone(), writing.clone(), asking.clone());
+        self.inner = Arc::new(Inner { server, writing, asking, progress });
+    }
 }
 
 /// Asks where a journal ends.
@@ -172,13 +184,17 @@ impl Journal for PostgresJournal {
 
     fn next(&mut self, after: Position) -> Result<Option<(Position, Arc<Entry>)>, EngineError> {
         self.follow(after)?;
+        if self.inner.progress.has_passed(after.0) {
+            self.unfollow(None);
+            self.follow(after)?;
+        }
         let arrived = match self.inner.progress.arrivals.first(after.0, self.inner.server.options.timeout) {
             Ok(Some(arrived)) => arrived,
             Ok(None) => return Ok(None),
             Err(Missing::Compacted) => return Err(EngineError::Compacted),
             Err(Missing::Damaged(what)) => return Err(EngineError::Damaged(what)),
             Err(Missing::Late) => {
-                return Err(EngineError::Failed(
+                return Err(EngineError::Unavailable(
                     "what others have done does not arrive from PostgreSQL".into(),
                 ));
             }
@@ -221,15 +237,7 @@ impl Journal for PostgresJournal {
         }
         let own = session.clone();
         self.wait(async move { snapshot::end(&own).await })?;
-        // Whoever asks next begins anew, behind what was read.
-        if let Some(following) = self.following.take() {
-            following.abort();
-        }
-        let Inner { server, writing, asking, progress } = &*self.inner;
-        let progress = Arc::new(Progress::new(progress.arrivals.anew()));
-        *progress.hold.lock() = Some(session);
-        let (server, writing, asking) = (server.clone(), writing.clone(), asking.clone());
-        self.inner = Arc::new(Inner { server, writing, asking, progress });
+        self.unfollow(Some(session));
         Ok(snapshot)
     }
 
@@ -270,7 +278,7 @@ impl Drop for PostgresJournal {
 }
 
 fn late() -> EngineError {
-    EngineError::Failed("the tasks that speak with PostgreSQL do not answer".into())
+    EngineError::Unavailable("the tasks that speak with PostgreSQL do not answer".into())
 }
 
 impl Inner {

@@ -170,6 +170,25 @@ fn a_journal_is_known_by_its_first_entry() {
     }
 }
 
+/// Whoever wants its own entries again gets them, like those of others.
+#[test]
+fn own_entries_are_given_to_whoever_asks() {
+    let Some(port) = cluster::shared() else { return };
+    let options = cluster::history(port);
+    let (mut journal, mut other) = (open(&options), open(&options));
+    let mut at = add(&mut journal, Position(0));
+    assert_eq!(next(&mut other, Position(0)).0, at);
+    at = add(&mut other, at);
+    assert_eq!(next(&mut journal, Position(1)).0, at);
+    at = add(&mut journal, at);
+    for after in [0, 2, 1] {
+        let (position, _) = next(&mut journal, Position(after));
+        assert_eq!(position, Position(after + 1));
+    }
+    assert!(journal.next(at).unwrap().is_none());
+    add(&mut journal, at);
+}
+
 /// How long it takes from when an entry is to be added until another replica has it, with a server that syncs its disk.
 #[test]
 fn entries_are_seen_soon() {

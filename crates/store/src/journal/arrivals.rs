@@ -98,6 +98,12 @@ impl<T: Clone> Arrivals<T> {
         }
     }
 
+    /// Where the first entry is that has arrived and is behind a position.
+    pub fn first_position(&self, after: u64) -> Option<u64> {
+        let state = self.state.lock();
+        state.queue.iter().map(|arrived| arrived.position).find(|position| *position > after)
+    }
+
     /// An entry of so many bytes has arrived. The bell is not rung for whoever wrote it. Waits for room.
     pub async fn push(&self, position: u64, entry: T, len: usize, is_own: bool) {
         let bell = {
