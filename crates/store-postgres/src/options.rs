@@ -139,7 +139,7 @@ impl JournalOptions {
             .connect_timeout(self.connect_timeout)
             .tcp_user_timeout(self.call_timeout)
             .keepalives(true)
-            .keepalives_idle(self.poll);
+            .keepalives_idle(self.poll.max(Duration::from_secs(1)));
         if config.get_application_name().is_none() {
             config.application_name("polder");
         }
