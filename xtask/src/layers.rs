@@ -19,6 +19,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("polder-store-embedded", &["polder-store"]),
     // etcd is spoken to by gRPC, which client-http knows. Replicas are tested with the engine that they have.
     ("polder-store-etcd", &["polder-store", "polder-client-http", "polder-store-embedded"]),
+    // It has TLS from client-http.
+    ("polder-store-postgres", &["polder-store", "polder-client-http", "polder-store-embedded"]),
     ("polder-auth", &["polder-cel"]),
     ("polder-client", &["polder-model"]),
     ("polder-client-http", &["polder-model"]),
@@ -33,6 +35,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "polder-controllers",
             "polder-store-embedded",
             "polder-store-etcd",
+            "polder-store-postgres",
             "polder-client-http",
         ],
     ),
@@ -55,7 +58,8 @@ const IMPURE: &[&str] = &["tokio", "mio", "hyper", "rustls", "rusqlite", "tempfi
 const RESERVED: &[(&str, &[&str])] = &[
     ("rusqlite", &["polder-store-embedded"]),
     ("hyper", &["polder-server", "polder-client-http", "polder-bench"]),
-    ("tokio-rustls", &["polder-server", "polder-client-http", "polder-bench"]),
+    ("tokio-postgres", &["polder-store-postgres"]),
+    ("tokio-rustls", &["polder-server", "polder-client-http", "polder-store-postgres", "polder-bench"]),
 ];
 
 pub(crate) fn run() -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 //! Ways to come by an upstream program: unpack Debian's package, or build published Go modules. Both pinned by the caller.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -63,6 +64,64 @@ pub(crate) fn debian(folder: &Path, package: &str, program: &str) -> anyhow::Res
     fs::remove_dir_all(&unpacked)?;
     fs::remove_file(&archive)?;
     Ok(file)
+}
+
+/// Where Debian's package has PostgreSQL's programs.
+const POSTGRES: &str = "usr/lib/postgresql";
+
+/// The newest PostgreSQL that is below a folder as Debian lays it out.
+pub(crate) fn postgres_in(root: &Path) -> Option<PathBuf> {
+    let versions = fs::read_dir(root.join(POSTGRES)).ok()?.filter_map(Result::ok);
+    let version = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let found = versions.filter_map(|entry| Some((version(&entry.path())?, entry.path().join("bin"))));
+    found.filter(|(_, programs)| programs.join("initdb").exists()).max().map(|(_, programs)| programs)
+}
+
+/// PostgreSQL's server and what makes its files: those that are installed, or Debian's packages unpacked, with the libraries that
+/// this machine lacks. The server refuses to run as root, so others must be able to run it.
+pub(crate) fn postgres(folder: &Path) -> anyhow::Result<()> {
+    let (programs, libraries) = match postgres_in(Path::new("/")) {
+        Some(programs) => (programs, String::new()),
+        None => unpacked_postgres(folder)?,
+    };
+    for program in ["initdb", "postgres"] {
+        let file = folder.join(program);
+        let run = programs.join(program);
+        let text = format!("#!/bin/sh\n{libraries}exec '{}' \"$@\"\n", run.display());
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+        quiet(Command::new(&file).arg("--version"))?;
+    }
+    Ok(())
+}
+
+fn unpacked_postgres(folder: &Path) -> anyhow::Result<(PathBuf, String)> {
+    ensure!(has("apt-get") && has("dpkg-deb"), "this machine has no apt-get and dpkg-deb");
+    let (packages, unpacked) = (folder.join("packages"), folder.join("unpacked"));
+    fs::create_dir_all(packages.join("partial"))?;
+    // What it depends on comes too, unless it is installed; nothing is installed by this.
+    let download = || {
+        let archives = format!("Dir::Cache::archives={}", packages.display());
+        let options = ["install", "--download-only", "--yes", "--no-install-recommends"];
+        let mut command = Command::new("apt-get");
+        quiet(command.args(options).args(["-o", &archives, "-o", "Debug::NoLocking=1", "postgresql"]))
+    };
+    if download().is_err() {
+        quiet(Command::new("apt-get").arg("update")).context("apt-get knows no postgresql")?;
+        download()?;
+    }
+    for entry in fs::read_dir(&packages)?.filter_map(Result::ok) {
+        if entry.path().extension().is_some_and(|end| end == "deb") {
+            quiet(Command::new("dpkg-deb").arg("-x").args([&entry.path(), &unpacked]))?;
+        }
+    }
+    fs::remove_dir_all(&packages)?;
+    let programs = postgres_in(&unpacked).context("the packages have no PostgreSQL")?;
+    let folders = [unpacked.join("usr/lib"), unpacked.join("lib")];
+    let folders = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+    let folders = folders.map(|entry| entry.path().display().to_string());
+    let folders: Vec<String> = folders.filter(|path| path.ends_with("-linux-gnu")).collect();
+    Ok((programs, format!("LD_LIBRARY_PATH='{}'\nexport LD_LIBRARY_PATH\n", folders.join(":"))))
 }
 
 /// A program that upstream publishes as Go source.

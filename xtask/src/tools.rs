@@ -92,6 +92,17 @@ fn all() -> Vec<Tool> {
         Tool { variable: "POLDER_TEST_ETCD", program: upstream::etcd() },
         Tool { variable: "POLDER_TEST_ETCD_NEWEST", program: upstream::etcd_newest() },
         Tool {
+            variable: "POLDER_TEST_POSTGRES",
+            program: Program {
+                name: "PostgreSQL of Debian's postgresql",
+                folder: "postgres",
+                file: "postgres",
+                version: obtain::postgres_in(Path::new("/"))
+                    .map_or("unpacked".into(), |programs| programs.display().to_string()),
+                make: obtain::postgres,
+            },
+        },
+        Tool {
             variable: "POLDER_TEST_SAMPLE_APISERVER",
             program: Program {
                 name: "upstream's sample API server",

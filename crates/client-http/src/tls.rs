@@ -49,16 +49,14 @@ pub(crate) fn config(access: &Access) -> Result<ClientConfig, TlsError> {
     Ok(config)
 }
 
-/// For a server that the operator names, and that speaks gRPC. All is PEM; without authorities, those of the system vouch.
-pub(crate) fn grpc_config(
+/// For a server that the operator names. All is PEM; without authorities, those of the system vouch.
+pub(crate) fn operator_config(
     authorities: Option<&[u8]>,
     certificate: Option<(&[u8], &[u8])>,
 ) -> Result<ClientConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let mut config = with_certificate(builder.with_root_certificates(roots(authorities)?), certificate)?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(config)
+    with_certificate(builder.with_root_certificates(roots(authorities)?), certificate)
 }
 
 /// Shows a certificate, if there is one: its chain and its key.

@@ -10,11 +10,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use polder_client_http::grpc::Identity;
 use polder_store::engine::{Engine, EngineError};
-use polder_store::replica::{Journal as _, Replica};
+use polder_store::replica::{Journal, Replica};
 use polder_store::sealed::{Keyring, SealedEngine};
-use polder_store_embedded::SqliteEngine;
+use polder_store_embedded::{Options as DiskOptions, SqliteEngine};
 use polder_store_etcd::client::ClientOptions;
 use polder_store_etcd::{EtcdJournal, JournalOptions};
+use polder_store_postgres::{JournalOptions as PostgresOptions, PostgresJournal};
 use serde::Deserialize;
 
 use crate::follow;
@@ -26,10 +27,13 @@ const LEASE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, Default, Deserialize, clap::Args)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct StoreSettings {
-    /// What planes are kept in: `embedded`, or an etcd that several servers share, as etcd://HOST:PORT[,HOST:PORT...] (etcds:// with
-    /// TLS) [default: embedded]
+    /// What planes are kept in: `embedded`, or what several servers share: an etcd, as etcd://HOST:PORT[,HOST:PORT...] (etcds:// with
+    /// TLS), or PostgreSQL, as postgres://USER@HOST:PORT[,HOST:PORT...]/DATABASE[?sslrootcert=FILE&schema=NAME] [default: embedded]
     #[arg(id = "store", long = "store", value_name = "URL", env = "POLDER_STORE")]
     url: Option<String>,
+    /// A file with the password for PostgreSQL.
+    #[arg(id = "postgres_password_file", long = "postgres-password-file", value_name = "FILE")]
+    postgres_password_file: Option<PathBuf>,
     #[serde(default)]
     #[command(flatten)]
     etcd: EtcdSettings,
@@ -65,6 +69,7 @@ impl StoreSettings {
         let (own, others) = (self.etcd, other.etcd);
         StoreSettings {
             url: self.url.or(other.url),
+            postgres_password_file: self.postgres_password_file.or(other.postgres_password_file),
             etcd: EtcdSettings {
                 prefix: own.prefix.or(others.prefix),
                 ca_file: own.ca_file.or(others.ca_file),
@@ -78,18 +83,32 @@ impl StoreSettings {
 
     pub(crate) fn storage(self) -> anyhow::Result<Storage> {
         let url = self.url.unwrap_or_default();
-        let etcd = url.split_once("://").filter(|(scheme, _)| matches!(*scheme, "etcd" | "etcds"));
-        match etcd {
-            Some((scheme, hosts)) => {
-                Ok(Storage::Etcd(Box::new(self.etcd.options(scheme == "etcds", hosts)?)))
-            }
-            None if matches!(url.as_str(), "" | "embedded") => {
-                let is_told = self.etcd.is_told();
-                anyhow::ensure!(!is_told, "there are settings for etcd, but store is not an etcd:// URL");
-                Ok(Storage::Embedded)
-            }
-            None => anyhow::bail!("store: {url:?} is neither embedded nor like etcd://HOST:PORT,HOST:PORT"),
+        let (scheme, hosts) = url.split_once("://").unwrap_or((&url, ""));
+        let (is_etcd, is_postgres) =
+            (matches!(scheme, "etcd" | "etcds"), matches!(scheme, "postgres" | "postgresql"));
+        anyhow::ensure!(
+            is_etcd || !self.etcd.is_told(),
+            "there are settings for etcd, but store is not an etcd:// URL"
+        );
+        anyhow::ensure!(
+            is_postgres || self.postgres_password_file.is_none(),
+            "there is a password for PostgreSQL, but store is not a postgres:// URL"
+        );
+        if is_etcd {
+            return Ok(Storage::Etcd(Box::new(self.etcd.options(scheme == "etcds", hosts)?)));
         }
+        if is_postgres {
+            let password = self.postgres_password_file.as_deref().map(follow::read).transpose()?;
+            let password = password.as_deref().map(|password| password.trim_end().as_bytes());
+            let options = PostgresOptions::parse(&url, password).context("store")?;
+            return Ok(Storage::Postgres(Box::new(PostgresOptions { lease: LEASE, ..options })));
+        }
+        // What is wrong with it is not repeated: there may be a password in it.
+        anyhow::ensure!(
+            matches!(url.as_str(), "" | "embedded"),
+            "store is none of embedded, etcd://HOST:PORT,HOST:PORT and postgres://USER@HOST:PORT/DATABASE"
+        );
+        Ok(Storage::Embedded)
     }
 }
 
@@ -147,6 +166,8 @@ pub(crate) enum Storage {
     Embedded,
     /// With others, in the order that etcd gives.
     Etcd(Box<JournalOptions>),
+    /// The same with PostgreSQL.
+    Postgres(Box<PostgresOptions>),
 }
 
 impl Storage {
@@ -172,26 +193,43 @@ impl Storage {
         data_dir: &Path,
         keyring: Arc<Keyring>,
     ) -> anyhow::Result<(Box<dyn Engine>, Resign)> {
-        let directory = self.directory(data_dir);
-        let disk = polder_store_embedded::Options::default();
-        let local = SqliteEngine::open(&directory, &disk)?;
-        Ok(match self {
-            Storage::Embedded => (Box::new(SealedEngine::new(local, keyring)), Box::new(|| {})),
-            Storage::Etcd(options) => {
-                let mut journal = EtcdJournal::open((**options).clone()).context("store")?;
-                // Before anything is done here: whether it is there, and lets us in.
-                journal.end().with_context(|| format!("cannot use {}", self.name(data_dir)))?;
-                let leading = journal.leading();
-                let renew = |local: SqliteEngine| {
-                    local.renew(&directory, &disk).map_err(|error| EngineError::Failed(Box::new(error)))
-                };
-                let replica = Replica::open(local, journal, renew).with_context(|| {
-                    format!("{} is no part of {}", directory.display(), self.name(data_dir))
-                })?;
-                let engine = SealedEngine::new(replica, keyring);
-                (Box::new(engine), Box::new(move || leading.stand(false)))
+        match self {
+            Storage::Embedded => {
+                let local = SqliteEngine::open(&self.directory(data_dir), &DiskOptions::default())?;
+                Ok((Box::new(SealedEngine::new(local, keyring)), Box::new(|| {})))
             }
-        })
+            Storage::Etcd(options) => {
+                let journal = EtcdJournal::open((**options).clone()).context("store")?;
+                let leading = journal.leading();
+                let engine = self.replica(data_dir, journal, keyring)?;
+                Ok((engine, Box::new(move || leading.stand(false))))
+            }
+            Storage::Postgres(options) => {
+                let journal = PostgresJournal::open((**options).clone()).context("store")?;
+                let leading = journal.leading();
+                let engine = self.replica(data_dir, journal, keyring)?;
+                Ok((engine, Box::new(move || leading.stand(false))))
+            }
+        }
+    }
+
+    /// What this server keeps of a journal that it shares.
+    fn replica(
+        &self,
+        data_dir: &Path,
+        mut journal: impl Journal + 'static,
+        keyring: Arc<Keyring>,
+    ) -> anyhow::Result<Box<dyn Engine>> {
+        // Before anything is done here: whether it is there, and lets us in.
+        journal.end().with_context(|| format!("cannot use {}", self.name(data_dir)))?;
+        let (directory, disk) = (self.directory(data_dir), DiskOptions::default());
+        let local = SqliteEngine::open(&directory, &disk)?;
+        let renew = |local: SqliteEngine| {
+            local.renew(&directory, &disk).map_err(|error| EngineError::Failed(Box::new(error)))
+        };
+        let replica = Replica::open(local, journal, renew)
+            .with_context(|| format!("{} is no part of {}", directory.display(), self.name(data_dir)))?;
+        Ok(Box::new(SealedEngine::new(replica, keyring)))
     }
 
     /// For people, without anything secret.
@@ -201,6 +239,7 @@ impl Storage {
             Storage::Etcd(options) => {
                 format!("etcd at {}, under {}", options.client.endpoints.join(", "), options.prefix)
             }
+            Storage::Postgres(options) => format!("PostgreSQL, in the schema {}", options.schema),
         }
     }
 }
@@ -210,7 +249,7 @@ mod tests {
     use super::*;
 
     fn settings(url: &str) -> StoreSettings {
-        StoreSettings { url: Some(url.into()), etcd: EtcdSettings::default() }
+        StoreSettings { url: Some(url.into()), ..StoreSettings::default() }
     }
 
     #[test]
@@ -223,14 +262,19 @@ mod tests {
             ("etcd://h1", Err("not like HOST:PORT")),
             ("etcd://", Err("not like HOST:PORT")),
             ("etcd://user:pass@h1:2379", Err("not like HOST:PORT")),
-            ("http://h1:2379", Err("neither embedded nor")),
-            ("sqlite", Err("neither embedded nor")),
+            ("http://h1:2379", Err("none of embedded, ")),
+            ("sqlite", Err("none of embedded, ")),
+            ("postgres://polder@h1:5432/planes?schema=x", Ok(Some("PostgreSQL, in the schema x"))),
+            ("postgres://h1:5432/planes", Err("store")),
         ] {
             match (settings(url).storage(), expected) {
                 (Ok(Storage::Embedded), Ok(None)) => {}
                 (Ok(Storage::Etcd(options)), Ok(Some(endpoints))) => {
                     assert_eq!(options.client.endpoints.join(" "), endpoints, "{url}");
                     assert_eq!(options.prefix, "/polder");
+                }
+                (Ok(storage @ Storage::Postgres(_)), Ok(Some(name))) => {
+                    assert_eq!(storage.name(Path::new("")), name);
                 }
                 (Err(error), Err(hint)) => assert!(error.to_string().contains(hint), "{url}: {error}"),
                 (found, _) => panic!("{url}: {:?}", found.map(|found| found.is_shared())),

@@ -104,12 +104,13 @@ mod tests {
         lane.note_move();
         second.block_on(async move {
             let mut far = TcpStream::from_std(far).unwrap();
-            let reading = tokio::spawn(async move { (near.read_u8().await.unwrap(), near) });
-            tokio::task::yield_now().await;
-            first.shutdown_background();
-            far.write_all(b"a").await.unwrap();
-            let (byte, mut near) = reading.await.unwrap();
-            assert_eq!(byte, b'a');
+            let written = async {
+                tokio::task::yield_now().await;
+                first.shutdown_background();
+                far.write_all(b"a").await.unwrap();
+            };
+            let (byte, ()) = tokio::join!(near.read_u8(), written);
+            assert_eq!(byte.unwrap(), b'a');
             near.write_all(b"b").await.unwrap();
             assert_eq!(far.read_u8().await.unwrap(), b'b');
         });

@@ -17,26 +17,26 @@ use std::time::Duration;
 use bytes::Bytes;
 use polder_model::GroupResource;
 use polder_store::engine::{Bell, Bounds, EngineError, Horizon};
+use polder_store::journal::{Arrivals, EntryId, Leading, Missing, wait};
 use polder_store::replica::{Act, Entry, IDENTITY, Journal, Kept, Position, Snapshot};
 use polder_store::{ObjectName, Record, Revision, SpaceId};
 use tokio::runtime::{Handle, Runtime};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::arrivals::{self, Arrivals, Arrived, Missing};
+use crate::arrivals::{self, Sent};
 use crate::client::{ANSWER_LEN_MAX, Client, ClientOptions, OptionsError};
-use crate::codec::{self, EntryId, Head, HeadBody};
+use crate::codec;
 use crate::error::EtcdError;
+use crate::head::{Head, HeadBody};
 use crate::keys::Keys;
 use crate::layout::{self, Layout};
-use crate::leading::{self, Leading, Terms};
+use crate::leading::{self, Terms};
 use crate::snapshot;
 use crate::wire::{self, Compare, KeyValue, Operation, Range};
 
 /// Between tries to add an entry, and between looks at what has arrived.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How much later than it should an answer of our own tasks may come.
-const SLACK: Duration = Duration::from_secs(2);
 /// How long one that leaves tells others that it does not lead.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// Seconds after which pieces go that no head came to name.
@@ -99,7 +99,7 @@ pub struct EtcdJournal {
 struct Inner {
     client: Arc<Client>,
     keys: Keys,
-    arrivals: Arc<Arrivals>,
+    arrivals: Arc<Arrivals<Sent>>,
     options: JournalOptions,
     writer: [u8; 8],
 }
@@ -128,7 +128,7 @@ impl EtcdJournal {
         let unique = uuid::Uuid::new_v4();
         let mut writer = [0; 8];
         writer.copy_from_slice(&unique.as_bytes()[..8]);
-        let arrivals = Arc::new(Arrivals::new(options.queued_bytes_max, writer));
+        let arrivals = Arc::new(Arrivals::new(options.queued_bytes_max));
         let leading = Leading::new(options.is_candidate);
         let terms = Terms { ttl: options.lease, history: options.history };
         runtime.spawn(leading::campaign(
@@ -177,8 +177,9 @@ impl EtcdJournal {
             (_, after) => after + 1,
         };
         if let Some(runtime) = &self.runtime {
-            let Inner { client, keys, arrivals, .. } = &*self.inner;
-            let following = arrivals::follow(client.clone(), keys.clone(), arrivals.clone(), after.0, from);
+            let Inner { client, keys, arrivals, writer, .. } = &*self.inner;
+            let following =
+                arrivals::follow(client.clone(), keys.clone(), arrivals.clone(), *writer, after.0, from);
             self.following = Some(runtime.spawn(following).abort_handle());
         }
         Ok(())
@@ -191,17 +192,6 @@ impl EtcdJournal {
         }
         self.inner = Arc::new(self.inner.with_no_arrivals());
     }
-}
-
-/// Waits for a task. The caller may be inside a runtime, so it waits as threads do.
-fn wait<T: Send + 'static>(
-    runtime: &Handle,
-    timeout: Duration,
-    task: impl Future<Output = T> + Send + 'static,
-) -> Option<T> {
-    let (tell, told) = mpsc::sync_channel(1);
-    runtime.spawn(async move { tell.send(task.await).ok() });
-    told.recv_timeout(timeout + SLACK).ok()
 }
 
 /// Asks where a journal ends.
@@ -239,6 +229,7 @@ impl Journal for EtcdJournal {
             Ok(Some(arrived)) => arrived,
             Ok(None) => return Ok(None),
             Err(Missing::Compacted) => return Err(EngineError::Compacted),
+            Err(Missing::Damaged(what)) => return Err(EngineError::Damaged(what)),
             Err(Missing::Late) => {
                 return Err(EngineError::Unavailable(
                     "what others have done does not arrive from etcd".into(),
@@ -248,10 +239,9 @@ impl Journal for EtcdJournal {
         let position = arrived.position;
         let damaged =
             || EngineError::Damaged(format!("entry {position} of the journal in etcd cannot be read"));
-        let head = arrived.head.clone();
-        let head = Head::decode(&head).ok_or_else(damaged)?;
+        let head = Head::decode(&arrived.entry.head).ok_or_else(damaged)?;
         let entry = match head.body {
-            HeadBody::Entry(bytes) => self.inner.decode(bytes, &arrived),
+            HeadBody::Entry(bytes) => self.inner.decode(bytes, &arrived.entry),
             HeadBody::Pieces { count, len } => {
                 let (inner, deadline, id) = (self.inner.clone(), self.inner.deadline(), head.id);
                 let whole = self.wait(async move { inner.pieces(position, &id, count, len, deadline).await });
@@ -396,8 +386,7 @@ impl Inner {
     /// The same for one who begins anew.
     fn with_no_arrivals(&self) -> Inner {
         let Inner { client, keys, arrivals, options, writer } = self;
-        let anew = Arrivals::new(options.queued_bytes_max, *writer);
-        arrivals.bell().into_iter().for_each(|bell| anew.set_bell(bell));
+        let anew = arrivals.anew();
         let (client, keys, options) = (client.clone(), keys.clone(), options.clone());
         Inner { client, keys, arrivals: Arc::new(anew), options, writer: *writer }
     }
@@ -696,8 +685,8 @@ impl Inner {
     }
 
     /// An entry with what arrived beside it.
-    fn decode(&self, bytes: &[u8], arrived: &Arrived) -> Option<Entry> {
-        let objects: HashMap<&Bytes, &KeyValue> = arrived.objects.iter().map(|one| (&one.key, one)).collect();
+    fn decode(&self, bytes: &[u8], sent: &Sent) -> Option<Entry> {
+        let objects: HashMap<&Bytes, &KeyValue> = sent.objects.iter().map(|one| (&one.key, one)).collect();
         let apart =
             |space: SpaceId, resource: &GroupResource, name: &ObjectName, revision| -> Option<Record> {
                 let key = Bytes::from(self.keys.object(space, resource, name));

@@ -9,10 +9,11 @@
 //! | `o/{space}/{resource}/{namespace}/{name}` | the newest version of an object in a space, also when that is its deletion |
 //! | `r/p/{plane}`, `r/s/{space}`, `r/k/{space}`, `r/n/{note}` | rows |
 //!
-//! Numbers have 16 digits of hexadecimal, so that their order is that of the keys. In names, `/`, `%` and what is no plain
-//! letter is written `%xx`: whatever somebody is called, the key says it and nothing else.
+//! Numbers have 16 digits of hexadecimal, so that their order is that of the keys; names are
+//! written as [`names`] says.
 
 use polder_model::{GroupResource, SmolStr};
+use polder_store::journal::names;
 use polder_store::{ObjectName, SpaceId};
 
 #[derive(Clone, Debug)]
@@ -59,28 +60,15 @@ impl Keys {
 
     pub(crate) fn object(&self, space: SpaceId, resource: &GroupResource, name: &ObjectName) -> Vec<u8> {
         let mut out = format!("{}/o/{:016x}/", self.prefix, space.0);
-        for (index, part) in
-            [&*resource.resource, &*resource.group, &*name.namespace, &*name.name].into_iter().enumerate()
-        {
-            if index > 0 {
-                out.push('/');
-            }
-            escape(part, &mut out);
-        }
+        names::put_object(resource, name, &mut out);
         out.into_bytes()
     }
 
     /// What an object's key says.
     pub(crate) fn parse_object(&self, key: &[u8]) -> Option<(SpaceId, GroupResource, ObjectName)> {
-        let rest = self.rest(key, "o")?;
-        let mut parts = rest.split('/');
-        let space = SpaceId(number(parts.next()?)?);
-        let mut part = || unescape(parts.next()?);
-        let (resource, group, namespace, name) = (part()?, part()?, part()?, part()?);
-        parts
-            .next()
-            .is_none()
-            .then(|| (space, GroupResource::new(group, resource), ObjectName::new(namespace, name)))
+        let (space, object) = self.rest(key, "o")?.split_once('/')?;
+        let (resource, name) = names::parse_object(object)?;
+        Some((SpaceId(number(space)?), resource, name))
     }
 
     pub(crate) fn row(&self, kind: char, id: u64) -> Vec<u8> {
@@ -89,7 +77,7 @@ impl Keys {
 
     pub(crate) fn note(&self, name: &str) -> Vec<u8> {
         let mut out = format!("{}/r/n/", self.prefix);
-        escape(name, &mut out);
+        names::escape(name, &mut out);
         out.into_bytes()
     }
 
@@ -97,7 +85,7 @@ impl Keys {
     pub(crate) fn parse_row<'a>(&self, key: &'a [u8]) -> Option<(&'a str, Result<u64, SmolStr>)> {
         let (kind, rest) = self.rest(key, "r")?.split_once('/')?;
         let id = match kind {
-            "n" => Err(unescape(rest)?),
+            "n" => Err(names::unescape(rest)?),
             _ => Ok(number(rest)?),
         };
         Some((kind, id))
@@ -136,34 +124,6 @@ fn hex(bytes: &[u8; 16]) -> String {
 fn number(digits: &str) -> Option<u64> {
     let is_plain = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     is_plain.then(|| u64::from_str_radix(digits, 16).ok()).flatten()
-}
-
-fn escape(text: &str, out: &mut String) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._:~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push('%');
-            out.push(char::from(DIGITS[usize::from(byte >> 4)]));
-            out.push(char::from(DIGITS[usize::from(byte & 15)]));
-        }
-    }
-}
-
-fn unescape(text: &str) -> Option<SmolStr> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte != b'%' {
-            out.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(bytes.next()?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        let (high, low) = (digit()?, digit()?);
-        out.push(high << 4 | low);
-    }
-    String::from_utf8(out).ok().map(SmolStr::from)
 }
 
 #[cfg(test)]

@@ -3,13 +3,10 @@
 //! A leader stops by its own clock, well before etcd lets the lease end: renewals count from when they were asked for. It also
 //! lets etcd forget what replicas have had time to read.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::Notify;
+use polder_store::journal::{Leading, Marks};
 use tokio::time::Instant;
 
 use crate::client::Client;
@@ -17,50 +14,10 @@ use crate::error::EtcdError;
 use crate::keys::Keys;
 use crate::wire::{Compare, Operation, Range};
 
-/// Whether a replica leads, and whether it wants to. Clones are the same.
-#[derive(Clone)]
-pub struct Leading(Arc<Inner>);
-
-struct Inner {
-    is_candidate: AtomicBool,
-    changed: Notify,
-    until: Mutex<Option<Instant>>,
-}
-
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) ttl: Duration,
     pub(crate) history: Option<Duration>,
-}
-
-impl Leading {
-    pub(crate) fn new(is_candidate: bool) -> Leading {
-        let is_candidate = AtomicBool::new(is_candidate);
-        Leading(Arc::new(Inner { is_candidate, changed: Notify::new(), until: Mutex::new(None) }))
-    }
-
-    /// Whether this replica leads now.
-    pub fn leads(&self) -> bool {
-        self.0.until.lock().is_some_and(|until| Instant::now() < until)
-    }
-
-    /// Says whether this replica may lead. One that leads and may no longer lets others.
-    pub fn stand(&self, is_candidate: bool) {
-        if !is_candidate {
-            *self.0.until.lock() = None;
-        }
-        self.0.is_candidate.store(is_candidate, Ordering::Release);
-        self.0.changed.notify_one();
-    }
-
-    fn is_candidate(&self) -> bool {
-        self.0.is_candidate.load(Ordering::Acquire)
-    }
-
-    /// Waits a while, or until somebody says something else.
-    async fn pause(&self, pause: Duration) {
-        tokio::time::timeout(pause, self.0.changed.notified()).await.ok();
-    }
 }
 
 /// Stands for election for ever.
@@ -74,7 +31,7 @@ pub(crate) async fn campaign(client: Arc<Client>, keys: Keys, leading: Leading, 
                 }
             }
         }
-        *leading.0.until.lock() = None;
+        leading.lead_no_more();
         leading.pause(terms.ttl / 4).await;
     }
 }
@@ -101,7 +58,7 @@ async fn lead(
         renew(client, leading, terms, (lease.id, lease.ttl), asked).await;
         tracing::info!("this replica does not lead any more");
     }
-    *leading.0.until.lock() = None;
+    leading.lead_no_more();
     // Also when nobody knows whether it was made: what it was made with goes.
     client.revoke(lease.id, deadline()).await.ok();
     outcome.map(drop)
@@ -111,13 +68,9 @@ async fn lead(
 async fn renew(client: &Client, leading: &Leading, terms: Terms, (lease, ttl): (u64, u64), asked: Instant) {
     let margin = terms.ttl / 4;
     let mut until = asked + Duration::from_secs(ttl).saturating_sub(margin);
-    let mut marks: VecDeque<(Instant, u64)> = VecDeque::new();
+    let mut marks = Marks::default();
     while leading.is_candidate() && Instant::now() < until {
-        {
-            let mut own = leading.0.until.lock();
-            // Whoever said in between that it does not stand has been heard.
-            *own = leading.is_candidate().then_some(until);
-        }
+        leading.lead_until(until);
         leading.pause(terms.ttl / 4).await;
         if !leading.is_candidate() {
             return;
@@ -141,22 +94,17 @@ async fn renew(client: &Client, leading: &Leading, terms: Terms, (lease, ttl): (
     }
 }
 
-/// Lets etcd forget what is older than `history`. `marks` has where etcd was at which time.
+/// Lets etcd forget what is older than `history`. `marks` knows where etcd was at which time.
 async fn forget(
     client: &Client,
-    marks: &mut VecDeque<(Instant, u64)>,
+    marks: &mut Marks,
     (now, revision): (Instant, u64),
     history: Duration,
     deadline: Instant,
 ) {
-    // A few marks are enough to forget in steps.
-    if marks.back().is_none_or(|(at, _)| now.duration_since(*at) >= history / 10) {
-        marks.push_back((now, revision));
-    }
-    let old = marks.iter().take_while(|(at, _)| now.duration_since(*at) >= history).last();
-    let Some((_, revision)) = old.copied() else { return };
+    let Some(revision) = marks.pass(now, revision, history) else { return };
     match client.compact(revision, deadline).await {
-        Ok(()) => marks.retain(|(_, own)| *own > revision),
+        Ok(()) => marks.forgotten(revision),
         Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "cannot let etcd forget old entries");
         }

@@ -11,8 +11,8 @@
 pub mod client;
 
 mod arrivals;
-mod codec;
 mod error;
+mod head;
 mod journal;
 mod keys;
 mod layout;
@@ -20,6 +20,8 @@ mod leading;
 mod snapshot;
 pub mod wire;
 
+use polder_store::journal::codec;
+
 pub use error::EtcdError;
 pub use journal::{EtcdJournal, JournalOptions};
-pub use leading::Leading;
+pub use polder_store::journal::Leading;

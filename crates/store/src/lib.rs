@@ -13,6 +13,7 @@ pub mod bytes;
 pub mod change;
 pub mod conformance;
 pub mod engine;
+pub mod journal;
 pub mod key;
 pub mod memory;
 pub mod object;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
@@ -14,6 +15,15 @@ pub struct Identity {
     pub authorities: Option<Vec<u8>>,
     /// A certificate with what leads to its authority, and its key.
     pub certificate: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Identity {
+    /// How TLS is spoken by whoever is this.
+    pub fn client_config(&self) -> Result<ClientConfig, Box<dyn std::error::Error + Send + Sync>> {
+        let certificate = self.certificate.as_ref();
+        let certificate = certificate.map(|(chain, key)| (chain.as_slice(), key.as_slice()));
+        Ok(tls::operator_config(self.authorities.as_deref(), certificate)?)
+    }
 }
 
 /// Why an endpoint cannot be used.
@@ -52,13 +62,10 @@ impl Endpoint {
         let tls = match uri.scheme_str() {
             Some("http") => None,
             Some("https") => {
-                let certificate = identity.certificate.as_ref();
-                let certificate = certificate.map(|(chain, key)| (chain.as_slice(), key.as_slice()));
-                let config = tls::grpc_config(identity.authorities.as_deref(), certificate);
-                let config = config.map_err(|error| EndpointError::Certificates {
-                    url: url.to_owned(),
-                    source: Box::new(error),
-                })?;
+                let config = identity.client_config();
+                let mut config =
+                    config.map_err(|source| EndpointError::Certificates { url: url.to_owned(), source })?;
+                config.alpn_protocols = vec![b"h2".to_vec()];
                 let name = ServerName::try_from(host.clone()).map_err(|_| bad())?;
                 Some((TlsConnector::from(Arc::new(config)), name))
             }

@@ -18,6 +18,7 @@ mod probe;
 pub mod replicas;
 mod simulation;
 mod watches;
+pub mod way;
 mod world;
 
 use std::panic::AssertUnwindSafe;

@@ -6,89 +6,38 @@
 use std::sync::Arc;
 
 use polder_model::{GroupResource, PlaneId};
-use polder_store::bytes::{Input, put_bytes, put_number, put_text};
-use polder_store::engine::{
+
+use crate::bytes::{Input, put_bytes, put_number, put_text};
+use crate::engine::{
     Batch, FilledVersion, LogEntry, ObjectWrite, PlaneRow, PlaneWrite, SpaceKey, SpaceRow, SpaceState,
     Version,
 };
-use polder_store::replica::{Act, Entry};
-use polder_store::{Limits, ObjectName, Record, ResourceId, Revision, SpaceId};
+use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
+use crate::object::Record;
+use crate::plane::Limits;
+use crate::replica::{Act, Entry};
 
-const FORMAT: u8 = 1;
+pub const FORMAT: u8 = 1;
 
-/// What tells entries from each other: who wrote it, and which of its entries it is.
-pub(crate) type EntryId = [u8; 16];
-
-/// What the key `head` holds.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Head<'a> {
-    pub(crate) id: EntryId,
-    /// The last commit there is after this entry.
-    pub(crate) current: Revision,
-    pub(crate) body: HeadBody<'a>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HeadBody<'a> {
-    /// The entry; what its objects say may be in keys of their own.
-    Entry(&'a [u8]),
-    /// How long the whole entry is that stands in so many pieces.
-    Pieces { count: u64, len: u64 },
-}
-
-impl Head<'_> {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = vec![FORMAT];
-        out.extend_from_slice(&self.id);
-        put_number(self.current.0, &mut out);
-        match self.body {
-            HeadBody::Entry(entry) => {
-                out.push(0);
-                out.extend_from_slice(entry);
-            }
-            HeadBody::Pieces { count, len } => {
-                out.push(1);
-                put_number(count, &mut out);
-                put_number(len, &mut out);
-            }
-        }
-        out
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Head<'_>> {
-        let mut input = Input(formatted(bytes)?);
-        let (id, rest) = input.0.split_first_chunk::<16>()?;
-        input.0 = rest;
-        let current = Revision(input.number()?);
-        let body = match byte(&mut input)? {
-            0 => HeadBody::Entry(std::mem::take(&mut input.0)),
-            1 => HeadBody::Pieces { count: input.number()?, len: input.number()? },
-            _ => return None,
-        };
-        input.end()?;
-        Some(Head { id: *id, current, body })
-    }
-}
-
-fn formatted(bytes: &[u8]) -> Option<&[u8]> {
+pub fn formatted(bytes: &[u8]) -> Option<&[u8]> {
     let (format, rest) = bytes.split_first()?;
     (*format == FORMAT).then_some(rest)
 }
 
-fn byte(input: &mut Input<'_>) -> Option<u8> {
+pub fn byte(input: &mut Input<'_>) -> Option<u8> {
     let (byte, rest) = input.0.split_first()?;
     input.0 = rest;
     Some(*byte)
 }
 
 /// What an object's key holds.
-pub(crate) fn encode_version(version: &Version) -> Vec<u8> {
+pub fn encode_version(version: &Version) -> Vec<u8> {
     let mut out = vec![FORMAT];
     put_version(version.revision, version.record.as_ref(), &mut out);
     out
 }
 
-pub(crate) fn decode_version(bytes: &[u8]) -> Option<Version> {
+pub fn decode_version(bytes: &[u8]) -> Option<Version> {
     let mut input = Input(formatted(bytes)?);
     let revision = Revision(input.number()?);
     let record = match byte(&mut input)? {
@@ -112,7 +61,7 @@ const RECORD_HERE: u8 = 1;
 const RECORD_AT_KEY: u8 = 2;
 
 /// Writes an entry. `is_apart` says of a version, by its place in the entry, that its record stands in a key of its own.
-pub(crate) fn encode_entry(entry: &Entry, is_apart: &dyn Fn(usize) -> bool) -> Vec<u8> {
+pub fn encode_entry(entry: &Entry, is_apart: &dyn Fn(usize) -> bool) -> Vec<u8> {
     let mut out = Vec::new();
     put_number(entry.revision.0, &mut out);
     put_names(&entry.names, &mut out);
@@ -204,7 +153,7 @@ fn put_batch(batch: &Batch, bare: &[usize], put_record: PutRecord<'_>, out: &mut
 }
 
 /// Reads an entry; `apart` finds the record of a version that stands in a key of its own.
-pub(crate) fn decode_entry(
+pub fn decode_entry(
     bytes: &[u8],
     apart: &dyn Fn(SpaceId, &GroupResource, &ObjectName, Revision) -> Option<Record>,
 ) -> Option<Entry> {
@@ -331,25 +280,25 @@ fn name(input: &mut Input<'_>) -> Option<ObjectName> {
 }
 
 /// A row in a key of its own, whose number the key says.
-pub(crate) fn encode_plane(row: &PlaneRow) -> Vec<u8> {
+pub fn encode_plane(row: &PlaneRow) -> Vec<u8> {
     let mut out = vec![FORMAT];
     put_plane(row, &mut out);
     out
 }
 
-pub(crate) fn decode_plane(id: u64, bytes: &[u8]) -> Option<PlaneRow> {
+pub fn decode_plane(id: u64, bytes: &[u8]) -> Option<PlaneRow> {
     let mut input = Input(formatted(bytes)?);
     let row = plane(id, &mut input)?;
     input.end().map(|()| row)
 }
 
-pub(crate) fn encode_space(row: &SpaceRow) -> Vec<u8> {
+pub fn encode_space(row: &SpaceRow) -> Vec<u8> {
     let mut out = vec![FORMAT];
     put_space(row, &mut out);
     out
 }
 
-pub(crate) fn decode_space(id: u64, bytes: &[u8]) -> Option<SpaceRow> {
+pub fn decode_space(id: u64, bytes: &[u8]) -> Option<SpaceRow> {
     let mut input = Input(formatted(bytes)?);
     let row = space(id, &mut input)?;
     input.end().map(|()| row)
@@ -443,11 +392,11 @@ fn space(id: u64, input: &mut Input<'_>) -> Option<SpaceRow> {
 }
 
 /// A small value in a key of its own.
-pub(crate) fn encode_bytes(bytes: &[u8]) -> Vec<u8> {
+pub fn encode_bytes(bytes: &[u8]) -> Vec<u8> {
     [&[FORMAT][..], bytes].concat()
 }
 
-pub(crate) fn decode_bytes(bytes: &[u8]) -> Option<Arc<[u8]>> {
+pub fn decode_bytes(bytes: &[u8]) -> Option<Arc<[u8]>> {
     formatted(bytes).map(Into::into)
 }
 
@@ -626,14 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_and_rows_come_back() {
-        for body in [HeadBody::Entry(b"entry"), HeadBody::Pieces { count: 3, len: 3_000_000 }] {
-            let head = Head { id: [7; 16], current: Revision(300), body };
-            let bytes = head.encode();
-            assert_eq!(Head::decode(&bytes), Some(head));
-            assert_eq!(Head::decode(&bytes[..17]), None);
-            assert_eq!(Head::decode(&[&[2], &bytes[1..]].concat()), None, "another format");
-        }
+    fn rows_come_back() {
         let mut random = Random(11);
         for _ in 0..50 {
             let space = random.space();
