@@ -30,11 +30,11 @@ pub(crate) enum Place {
 pub(crate) async fn begin(server: &Server) -> Result<(Arc<Session>, Snapshot), PostgresError> {
     let session = server.connect(None, PATIENCE, Instant::now() + server.options.timeout).await?;
     let schema = &server.sql.schema;
-    let begin = format!(
-        "SELECT pg_advisory_lock_shared(hashtext('polder-begin'), hashtext('{schema}')); \
-         BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-    );
-    session.client.batch_execute(&begin).await.map_err(PostgresError::of_statement)?;
+    let hold = format!("SELECT pg_advisory_lock_shared(hashtext('polder-begin'), hashtext('{schema}'))");
+    // Not in one message: statements of one message are one transaction, which would have begun with the first.
+    for statement in [hold.as_str(), "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"] {
+        session.client.batch_execute(statement).await.map_err(PostgresError::of_statement)?;
+    }
     let state = format!("SELECT position, revision FROM {schema}.state");
     let row = session.client.query_one(&state, &[]).await.map_err(PostgresError::of_statement)?;
     let (position, revision): (i64, i64) = (row.get(0), row.get(1));
