@@ -22,11 +22,11 @@ fn token(plane: &Client, id: &str, secret: &str) {
 fn is_signed(map: &Value, id: &str, secret: &str) -> bool {
     let Some(signature) = map["data"][format!("jws-kubeconfig-{id}")].as_str() else { return false };
     let [head, "", tag] = signature.split('.').collect::<Vec<_>>()[..] else { panic!("{signature}") };
-    let said = URL_SAFE_NO_PAD.decode(head).unwrap();
+    let said = URL_SAFE_NO_PAD.decode(head).expect("base64");
     assert_eq!(said, format!(r#"{{"alg":"HS256","kid":"{id}"}}"#).as_bytes());
-    let content = URL_SAFE_NO_PAD.encode(map["data"]["kubeconfig"].as_str().unwrap());
+    let content = URL_SAFE_NO_PAD.encode(map["data"]["kubeconfig"].as_str().expect("there is one"));
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
-    let tag = URL_SAFE_NO_PAD.decode(tag).unwrap();
+    let tag = URL_SAFE_NO_PAD.decode(tag).expect("base64");
     hmac::verify(&key, format!("{head}.{content}").as_bytes(), &tag).is_ok()
 }
 

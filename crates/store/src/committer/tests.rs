@@ -15,7 +15,7 @@ use crate::object::Record;
 use crate::plane::{Limits, Profile};
 use crate::replica::{MemoryJournal, Replica};
 use crate::shared::Shared;
-use crate::store::StoreOptions;
+use crate::store::{Beginning, CoreLookup, StoreOptions};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -25,7 +25,10 @@ fn committer(journal: &MemoryJournal, number: usize) -> Committer {
     let (options, recovered) = (StoreOptions::default(), engine.recover().unwrap());
     let shared = Arc::new(Shared::new(engine.reader(), &options, &recovered).unwrap());
     let mut committer = Committer::new(engine, shared, &options, recovered).unwrap();
-    committer.ensure_bases("", |_| Vec::new()).unwrap();
+    let nothing = |_: &CoreLookup<'_>| {
+        Ok(Beginning { digest: String::new(), base: Box::new(|_, _| Vec::new()), core: None })
+    };
+    committer.begin(nothing).unwrap();
     committer
 }
 
