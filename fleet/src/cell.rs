@@ -1,6 +1,6 @@
 //! A cell: the one that knows which planes it has. It serves those, says where those are that it gave away, and nothing else.
 //!
-//! What a cell knows of its planes is durable: each change goes through [`Cell::put`], which also notes what was there before,
+//! What a cell knows of its planes is durable: each change goes through `Cell::put`, which also notes what was there before,
 //! until the backup in another zone has it. A lost cell is what its backup has, and then what the directory says.
 //!
 //! Resource versions are the cell's revision plus the plane's offset. Freezing a plane pins its version; the offset at the
