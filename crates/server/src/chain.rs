@@ -68,8 +68,12 @@ pub(crate) async fn serve(
 ) -> Result<Answer, TooManyAnswers> {
     let started = Instant::now();
     let (parts, body) = request.into_parts();
-    // A read has no body; one that is sent all the same is not kept while the answer is on its way.
-    let unread = (!matches!(parts.method, Method::GET | Method::HEAD)).then(|| Unread::new(body));
+    // A read has no body; one that is sent all the same is not kept while the answer is on its way, but until it is known who
+    // asks: were it dropped before it has arrived, the connection would end with the answer, sometimes.
+    let (unread, useless) = match parts.method {
+        Method::GET | Method::HEAD => (None, Some(body)),
+        _ => (Some(Unread::new(body)), None),
+    };
     let is_head = parts.method == Method::HEAD;
     let is_awaited = awaits_leave(&parts);
     let request = http::Request::from_parts(parts, ());
@@ -101,6 +105,7 @@ pub(crate) async fn serve(
         if found.is_err() && route.plane.is_some() {
             quiet::turn_away(started).await;
         }
+        drop(useless);
         if let Some(audit) = &state.audit {
             let arrival = Arrival {
                 audit_id: &audit_id,

@@ -415,5 +415,5 @@ fn what_makes_no_replica() {
     let mut wrong = serve(&data, "127.0.0.1:0");
     wrong.args(["--store", "mysql://h:1"]);
     let said = refused(wrong);
-    assert!(said.contains("neither embedded nor like etcd://"), "{said}");
+    assert!(said.contains("none of embedded, etcd://"), "{said}");
 }

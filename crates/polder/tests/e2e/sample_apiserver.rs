@@ -153,7 +153,7 @@ fn sample_apiserver() {
             );
         let file = polder.file("owned.yaml", &owned);
         said(kubectl(&["create", "-f", file.to_str().unwrap()]));
-        said(kubectl(&["delete", "configmap", policy, "--cascade", policy]));
+        said(kubectl(&["delete", "configmap", policy, &format!("--cascade={policy}")]));
         let there =
             || said(kubectl(&["get", "flunder", policy, "--ignore-not-found", "-o", "jsonpath={.metadata}"]));
         match stays {

@@ -217,7 +217,11 @@ impl Committer {
             });
         }
         let outcome = outcome.map_err(|error| {
-            tracing::error!(error = %chain(&error), "a group of commits failed");
+            match error {
+                // Nothing has gone wrong: whoever waits tries again.
+                EngineError::Overtaken => tracing::debug!("others have committed first, again and again"),
+                _ => tracing::error!(error = %chain(&error), "a group of commits failed"),
+            }
             if matches!(error, EngineError::Unknown(_)) {
                 self.stop();
             }
