@@ -137,7 +137,7 @@ impl Registry {
         write.dry_run = options.dry_run;
         self.judge(context, target, operation, Some(&eviction), None, (&write).into()).await?;
         let pod_target = Target { subresource: Default::default(), ..target.clone() };
-        let stored = self.must_find(context, &pod_target).await?;
+        let stored = self.must_find_newest(context, &pod_target).await?;
         let pod = self.to_client(context, &pod_target, &stored)?;
         let is = |wanted: &Option<SmolStr>, field: &str| {
             wanted.as_deref().is_none_or(|wanted| pod.str_at(&["metadata", field]) == Some(wanted))

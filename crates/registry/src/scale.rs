@@ -172,7 +172,7 @@ async fn write(
 ) -> Result<ObjectAnswer, Status> {
     let paths = paths(target)?;
     for _ in 0..ATTEMPTS_MAX {
-        let stored = registry.must_find(context, target).await?;
+        let stored = registry.must_find_newest(context, target).await?;
         let before = registry.read_client(context, target, &stored).await?;
         let mut old = scale(target, &before)?;
         let unset =

@@ -129,7 +129,7 @@ impl Registry {
         self.admit(context, target, operation, &mut request, None, options.into()).await?;
         check_own(target, &request)?;
         let whole = Target { subresource: SmolStr::default(), ..target.clone() };
-        let stored = self.must_find(context, &whole).await?;
+        let stored = self.must_find_newest(context, &whole).await?;
         let account = self.to_client(context, &whole, &stored)?;
         let uid = |object: &Value| SmolStr::new(object.str_at(&["metadata", "uid"]).unwrap_or_default());
         let (wanted, own) = (uid(&request), uid(&account));

@@ -72,7 +72,7 @@ impl Registry {
         self.authorize(&context, "create", target).await?;
         let planes = target.definition.group_resource();
         let whole = Target { subresource: Default::default(), ..target.clone() };
-        self.must_find(&context, &whole).await?;
+        self.must_find_newest(&context, &whole).await?;
         let plane = self.store.plane(&target.name).ok_or_else(|| plane_not_found(&target.name))?;
         if plane.id == PlaneId::CORE {
             return Err(Status::forbidden(
