@@ -36,6 +36,12 @@ pub enum ExtensionVerb {
     Patch(Value),
 }
 
+impl ExtensionVerb {
+    pub fn is_write(&self) -> bool {
+        *self != ExtensionVerb::Get
+    }
+}
+
 /// One request to an extension server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExtensionRequest {

@@ -29,7 +29,7 @@ const LEASE: Duration = Duration::from_secs(5);
 pub(crate) struct StoreSettings {
     /// What planes are kept in: `embedded`, or what several servers share: an etcd, as etcd://HOST:PORT[,HOST:PORT...] (etcds:// with
     /// TLS), or PostgreSQL, as postgres://USER@HOST:PORT[,HOST:PORT...]/DATABASE[?sslrootcert=FILE&schema=NAME] [default: embedded]
-    #[arg(id = "store", long = "store", value_name = "URL", env = "POLDER_STORE")]
+    #[arg(id = "store", long = "store", value_name = "URL", env = "POLDER_STORE", hide_env_values = true)]
     url: Option<String>,
     /// A file with the password for PostgreSQL.
     #[arg(id = "postgres_password_file", long = "postgres-password-file", value_name = "FILE")]
@@ -125,7 +125,11 @@ impl EtcdSettings {
             let is_host = host.rsplit_once(':').is_some_and(|(name, port)| {
                 !name.is_empty() && !name.contains(['/', '@']) && port.parse::<u16>().is_ok()
             });
-            anyhow::ensure!(is_host, "store: {host:?} is not like HOST:PORT, such as 10.0.0.1:2379");
+            // Not repeated: there may be a password in it.
+            anyhow::ensure!(
+                is_host,
+                "store: each host is like HOST:PORT, such as 10.0.0.1:2379, and nothing else"
+            );
             Ok(format!("{scheme}://{host}"))
         });
         let endpoints = endpoints.collect::<anyhow::Result<Vec<String>>>()?;
@@ -259,9 +263,9 @@ mod tests {
             ("embedded", Ok(None)),
             ("etcd://h1:2379,[::1]:2379/", Ok(Some("http://h1:2379 http://[::1]:2379"))),
             ("etcds://h1:2379", Ok(Some("https://h1:2379"))),
-            ("etcd://h1", Err("not like HOST:PORT")),
-            ("etcd://", Err("not like HOST:PORT")),
-            ("etcd://user:pass@h1:2379", Err("not like HOST:PORT")),
+            ("etcd://h1", Err("is like HOST:PORT")),
+            ("etcd://", Err("is like HOST:PORT")),
+            ("etcd://user:pass@h1:2379", Err("is like HOST:PORT")),
             ("http://h1:2379", Err("none of embedded, ")),
             ("sqlite", Err("none of embedded, ")),
             ("postgres://polder@h1:5432/planes?schema=x", Ok(Some("PostgreSQL, in the schema x"))),

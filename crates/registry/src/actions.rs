@@ -123,6 +123,8 @@ impl Registry {
         mut eviction: Value,
         query: &Query,
     ) -> Result<(), Status> {
+        // Budgets have a say about the pod as it is, whichever replica has seen it last.
+        self.catch_up(&context.plane).await?;
         shape_action(context, target, &mut eviction, FieldValidation::Ignore)?;
         let mut errors = Vec::new();
         let mut write =

@@ -284,6 +284,10 @@ impl Client for LocalClient {
     fn extension(&self, plane: PlaneId, request: ExtensionRequest) -> Answer<'_, Option<Value>> {
         Box::pin(async move {
             self.plane_of(plane)?;
+            // No commit checks what is changed elsewhere.
+            if request.verb.is_write() && !self.registry.store.leads() {
+                return Err(Status::unavailable("another replica leads"));
+            }
             self.registry.call_extension(plane, request).await
         })
     }

@@ -194,6 +194,7 @@ impl Registry {
         asking: Asking,
     ) -> Result<DeleteAnswer, Status> {
         let resource = target.definition.group_resource();
+        let mut has_asked = false;
         for _ in 0..ATTEMPTS_MAX {
             let stored = self.must_find_newest(context, target).await?;
             let target = self.stored_target(context, target, &stored);
@@ -201,10 +202,10 @@ impl Registry {
             let shown = self.in_version(context, target, stored.clone()).await?;
             let old = self.to_client(context, target, &shown)?;
             if let Err(status) = check_preconditions(target, options, &old) {
-                match self.catch_up().await {
-                    true => continue,
-                    false => return Err(status),
+                if !std::mem::replace(&mut has_asked, true) && self.catch_up(&context.plane).await? {
+                    continue;
                 }
+                return Err(status);
             }
             check_protected(context, target)?;
             if asking == Asking::Admission {
@@ -216,6 +217,9 @@ impl Registry {
             if let Some(marked) = self.mark(target, &old, options) {
                 let write = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
                 if marked == old {
+                    if !self.is_newest(context, target, &stored).await? {
+                        continue;
+                    }
                     if !options.dry_run {
                         custom::deleted(self, context, target);
                     }

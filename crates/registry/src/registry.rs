@@ -172,7 +172,7 @@ impl Registry {
             return Ok(Some(found));
         }
         let found = self.catalog(plane).await?.find(group, version, plural);
-        if found.is_none() && self.catch_up().await {
+        if found.is_none() && self.catch_up(plane).await? {
             return Ok(self.catalog(plane).await?.find(group, version, plural));
         }
         Ok(found)
@@ -358,16 +358,33 @@ impl Registry {
         match self.find(context, target).await? {
             Some(found) => Ok(found),
             None => {
-                self.catch_up().await;
+                self.catch_up(&context.plane).await?;
                 self.must_find(context, target).await
             }
         }
     }
 
-    /// Waits for what other replicas have written. Whether there was something.
-    pub(crate) async fn catch_up(&self) -> bool {
-        let before = self.store.current();
-        self.store.is_shared() && self.store.fresh().await.is_ok() && self.store.current() > before
+    /// Waits for what other replicas have written, for whoever is about to say that something is not there, or not as it was seen.
+    /// Whether it is worth looking again.
+    pub(crate) async fn catch_up(&self, plane: &Plane) -> Result<bool, Status> {
+        if self.store.is_shared() {
+            self.fresh(plane).await?;
+        }
+        Ok(self.store.is_shared())
+    }
+
+    /// Whether a version is the newest, also where other replicas write: for whoever commits nothing, so that no commit checks it.
+    pub(crate) async fn is_newest(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        stored: &StoredObject,
+    ) -> Result<bool, Status> {
+        if !self.catch_up(&context.plane).await? {
+            return Ok(true);
+        }
+        let newest = self.find(context, target).await?;
+        Ok(newest.is_some_and(|newest| newest.revision == stored.revision))
     }
 
     /// How much a stored object is, in whatever way the caller weighs it; nothing if it cannot be read. Nobody is asked who may

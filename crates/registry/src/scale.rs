@@ -171,6 +171,7 @@ async fn write(
     source: Source<'_>,
 ) -> Result<ObjectAnswer, Status> {
     let paths = paths(target)?;
+    let mut has_asked = false;
     for _ in 0..ATTEMPTS_MAX {
         let stored = registry.must_find_newest(context, target).await?;
         let before = registry.read_client(context, target, &stored).await?;
@@ -185,6 +186,9 @@ async fn write(
         check_name(target, new.str_at(&["metadata", "name"]).unwrap_or_default())?;
         let sent = new.str_at(&["metadata", "resourceVersion"]).unwrap_or_default();
         if !sent.is_empty() && Some(sent) != old.str_at(&["metadata", "resourceVersion"]) {
+            if !std::mem::replace(&mut has_asked, true) && registry.catch_up(&context.plane).await? {
+                continue;
+            }
             return Err(Status::modified(&target.definition.group_resource(), &target.name));
         }
         let operation = Operation::Update;

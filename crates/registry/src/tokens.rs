@@ -273,16 +273,24 @@ impl Registry {
             Ok(claims) => match self.notes_of(token, &claims).await {
                 Ok(Some(notes)) => Ok(AccountUser { user: claims.user(), claims, notes }),
                 // It is signed, so what it names was there: perhaps another replica has made that just now.
-                Ok(None) if self.catch_up().await => match self.notes_of(token, &claims).await {
+                Ok(None) => match self.notes_of_newest(token, &claims).await {
                     Ok(Some(notes)) => Ok(AccountUser { user: claims.user(), claims, notes }),
                     Ok(None) => Err(Status::unauthorized()),
                     Err(status) => Err(status),
                 },
-                Ok(None) => Err(Status::unauthorized()),
                 Err(status) => Err(status),
             },
             Err(_) => Err(Status::unauthorized()),
         })
+    }
+
+    /// The same, after asking other replicas.
+    async fn notes_of_newest(&self, token: &str, claims: &Claims) -> Result<Option<CredentialNotes>, Status> {
+        let plane = self.store.plane_by_id(claims.plane).or_else(|| self.store.plane_by_id(PlaneId::CORE));
+        match plane {
+            Some(plane) if self.catch_up(&plane).await? => self.notes_of(token, claims).await,
+            _ => Ok(None),
+        }
     }
 
     /// What is to be noted of a token; nothing if it is not good, because something it names is not there.

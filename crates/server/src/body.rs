@@ -60,7 +60,10 @@ impl Unread {
 
 /// Reads a whole request body. One that is too long is refused, and what is still to come of it stays unread.
 pub(crate) async fn read(unread: &Unread) -> Result<Bytes, Status> {
-    let Some(mut body) = unread.take() else { return Ok(Bytes::new()) };
+    // Whoever took it has given up on this request: what it would have said must not be taken for nothing.
+    let Some(mut body) = unread.take() else {
+        return Err(Status::timeout("the request ended before its body was read"));
+    };
     if body.size_hint().lower() <= BODY_BYTES_MAX as u64 {
         let whole = Limited::new(&mut body, BODY_BYTES_MAX).collect();
         match tokio::time::timeout(BODY_PATIENCE, whole).await {

@@ -73,6 +73,9 @@ impl Wish {
         {
             return None;
         }
+        if is_foreign(headers) {
+            return None;
+        }
         let accept = accept(headers.get(header::SEC_WEBSOCKET_KEY)?.as_bytes())?;
         // A token among them has been looked at, and is not repeated.
         let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
@@ -103,6 +106,22 @@ impl Wish {
 }
 
 /// What proves to a client that its key was understood.
+/// Whether a page of another site asks in the name of whoever looks at it: browsers show certificates by themselves, and let any page
+/// read from a web socket. Who brings a token knows it.
+fn is_foreign(headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let Some(origin) = text(header::ORIGIN) else { return headers.contains_key(header::ORIGIN) };
+    let has_token = headers.contains_key(header::AUTHORIZATION)
+        || headers
+            .get_all(header::SEC_WEBSOCKET_PROTOCOL)
+            .iter()
+            .any(|offered| offered.to_str().is_ok_and(|offered| offered.contains("base64url.bearer.")));
+    let is_own = origin
+        .strip_prefix("https://")
+        .is_some_and(|host| text(header::HOST).is_some_and(|own| own.eq_ignore_ascii_case(host)));
+    !is_own && !has_token
+}
+
 fn accept(key: &[u8]) -> Option<HeaderValue> {
     let is_key = STANDARD.decode(key).is_ok_and(|key| key.len() == 16);
     let proof = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key, MAGIC.as_bytes()].concat());
@@ -227,6 +246,26 @@ fn message(heard: &mut BytesMut) -> Result<Option<(u8, Bytes)>, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_of_other_sites_bring_a_token() {
+        #[track_caller]
+        fn check(headers: &[(HeaderName, &'static str)], expected: bool) {
+            let headers = headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
+            assert_eq!(is_foreign(&headers.collect()), expected);
+        }
+        let host = (header::HOST, "acme.example.com:6443");
+        check(std::slice::from_ref(&host), false);
+        check(&[host.clone(), (header::ORIGIN, "https://acme.example.com:6443")], false);
+        for other in
+            ["https://evil.example", "http://acme.example.com:6443", "https://acme.example.com", "null", ""]
+        {
+            check(&[host.clone(), (header::ORIGIN, other)], true);
+            check(&[host.clone(), (header::ORIGIN, other), (header::AUTHORIZATION, "Bearer x")], false);
+            let offered = (header::SEC_WEBSOCKET_PROTOCOL, "v1, base64url.bearer.authorization.k8s.io.eA");
+            check(&[host.clone(), (header::ORIGIN, other), offered], false);
+        }
+    }
 
     #[test]
     fn keys_are_answered() {

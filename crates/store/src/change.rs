@@ -164,3 +164,14 @@ pub enum CommitError {
     #[error("the store takes no changes until it is opened again")]
     Stopped,
 }
+
+impl CommitError {
+    /// Whether a change was refused for what the store has, which may be another thing a moment later.
+    pub(crate) fn is_judgement(&self) -> bool {
+        use CommitError::{Conflict, LayerExists, LimitReached, NoLayer, NoPlane, PlaneExists};
+        matches!(
+            self,
+            Conflict { .. } | NoPlane | PlaneExists(_) | NoLayer(_) | LayerExists(_) | LimitReached { .. }
+        )
+    }
+}

@@ -191,6 +191,23 @@ impl Store {
     /// Commits a change: all of it under one revision, durable when this returns, or nothing. Runs to its end even
     /// when the caller goes away.
     pub async fn commit(&self, change: Change) -> Result<Committed, CommitError> {
+        if !self.is_shared() {
+            return self.submit(change).await;
+        }
+        let (looked, again) = (self.current(), change.clone());
+        let outcome = self.submit(change).await;
+        // What is refused commits nothing, so nobody has checked that it was judged by the newest state.
+        if outcome.as_ref().is_err_and(CommitError::is_judgement) {
+            let unasked = |error| CommitError::Engine(Arc::new(EngineError::Unavailable(Box::new(error))));
+            self.fresh().await.map_err(unasked)?;
+            if self.current() > looked {
+                return self.submit(again).await;
+            }
+        }
+        outcome
+    }
+
+    async fn submit(&self, change: Change) -> Result<Committed, CommitError> {
         let (reply, answer) = oneshot::channel();
         self.jobs.send(Job::Commit { change, reply }).await.map_err(|_| CommitError::Closed)?;
         // Whatever is queued is answered, also at the end. Without an answer the committer has died, perhaps after it

@@ -51,8 +51,10 @@ impl Registry {
         target: &Target,
     ) -> Result<Export, Status> {
         self.authorize(context, "get", target).await?;
+        // All that was acknowledged anywhere is in it.
+        self.catch_up(&context.plane).await?;
         let whole = Target { subresource: Default::default(), ..target.clone() };
-        let described = self.must_find_newest(context, &whole).await?;
+        let described = self.must_find(context, &whole).await?;
         let described = self.to_client(context, &whole, &described)?;
         let plane = self.store.plane(&target.name).ok_or_else(|| plane_not_found(&target.name))?;
         if plane.id == PlaneId::CORE {

@@ -71,8 +71,15 @@ impl Registry {
     ) -> Result<Import, Status> {
         self.authorize(&context, "create", target).await?;
         let planes = target.definition.group_resource();
+        // Controllers must know of it, and they run there.
+        if self.store.is_shared() && !self.store.leads() {
+            return Err(Status::unavailable(
+                "imports are taken by the replica that leads: send this to the one whose metric polder_replica_leads is 1",
+            ));
+        }
+        self.catch_up(&context.plane).await?;
         let whole = Target { subresource: Default::default(), ..target.clone() };
-        self.must_find_newest(&context, &whole).await?;
+        self.must_find(&context, &whole).await?;
         let plane = self.store.plane(&target.name).ok_or_else(|| plane_not_found(&target.name))?;
         if plane.id == PlaneId::CORE {
             return Err(Status::forbidden(

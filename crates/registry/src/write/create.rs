@@ -162,7 +162,7 @@ impl Registry {
         }
         let name = ObjectName::cluster(target.namespace.clone());
         let mut found = self.store.get(&context.plane, self.namespaces, &name).await;
-        if matches!(found, Ok(None)) && self.catch_up().await {
+        if matches!(found, Ok(None)) && self.catch_up(&context.plane).await? {
             found = self.store.get(&context.plane, self.namespaces, &name).await;
         }
         let found = found.map_err(|error| read_failed(&context.plane, error))?;

@@ -46,6 +46,7 @@ impl Registry {
     ) -> Result<ObjectAnswer, Status> {
         let resource = target.definition.group_resource();
         let _turn = custom::turn(self, context, target).await;
+        let mut has_asked = false;
         for _ in 0..ATTEMPTS_MAX {
             let stored = self.must_find_newest(context, target).await?;
             let target = self.stored_target(context, target, &stored);
@@ -99,7 +100,11 @@ impl Registry {
                 (_, "" | "0") => false,
                 (_, sent) if sent != current.to_string() => {
                     // Somebody may have seen it on another replica.
-                    if sent.parse().is_ok_and(|sent: u64| sent > current) && self.catch_up().await {
+                    let is_ahead = sent.parse().is_ok_and(|sent: u64| sent > current);
+                    if is_ahead
+                        && !std::mem::replace(&mut has_asked, true)
+                        && self.catch_up(&context.plane).await?
+                    {
                         continue;
                     }
                     return Err(Status::modified(&resource, &target.name));

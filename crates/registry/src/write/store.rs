@@ -87,13 +87,8 @@ impl Registry {
             )?)));
         }
         if custom::is_unchanged(target, &record, &stored.record) {
-            // Nothing is committed, and so nobody checks whether another replica has changed it.
-            if self.store.is_shared() {
-                self.fresh(&context.plane).await?;
-                let newest = self.find(context, target).await?;
-                if newest.is_none_or(|newest| newest.revision != stored.revision) {
-                    return Ok(None);
-                }
+            if !self.is_newest(context, target, stored).await? {
+                return Ok(None);
             }
             let stored = StoredObject { record: shown, ..StoredObject::clone(stored) };
             return self.answer(context, target, Arc::new(stored)).map(Some);

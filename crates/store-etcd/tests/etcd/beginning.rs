@@ -235,6 +235,12 @@ fn what_nobody_knows_is_found_out() {
         assert!(matches!(outcome, Err(CommitError::Unknown(_))), "{outcome:?}");
         assert!(store.is_running());
         way.mute(false);
+        // What is on its way to it must arrive first.
+        let mut tries = 0;
+        while store.fresh().await.is_err() {
+            tries += 1;
+            assert!(tries < 100, "it does not come back");
+        }
         put(&store, "one", "pods", "after", Some("3")).await;
         other.fresh().await.unwrap();
         assert_eq!(contents(&store).await, contents(&other).await);
