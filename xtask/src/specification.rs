@@ -16,6 +16,7 @@ mod tests {
         ("conformance", "crates/store/src/conformance"),
         ("store-embedded", "crates/store-embedded"),
         ("store-etcd", "crates/store-etcd"),
+        ("store-postgres", "crates/store-postgres"),
         ("auth", "crates/auth"),
         ("admission", "crates/admission"),
         ("client", "crates/client"),
