@@ -56,6 +56,7 @@ mod rulebooks;
 mod scale;
 pub mod tokens;
 mod upstream_key;
+mod version_key;
 pub mod webhooks;
 mod written;
 
@@ -63,3 +64,4 @@ pub use context::{Query, RequestContext};
 pub use definition::{ResourceDefinition, Target};
 pub use polder_admission::Plugins;
 pub use registry::{Answered, ObjectAnswer, Registry, RegistryOptions};
+pub use version_key::VersionKey;

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use polder_model::{PlaneId, Recent, Status, Value};
-use polder_store::{ObjectName, ResourceId, Revision, StoredObject};
+use polder_store::{ResourceId, StoredObject};
 
 use crate::context::RequestContext;
 use crate::definition::Target;
 use crate::planes::has_live_status;
 use crate::registry::{Registry, convert};
+use crate::version_key::VersionKey;
 
 /// What objects may take.
 const BYTES_MAX: usize = 128 * 1024 * 1024;
@@ -20,26 +21,14 @@ const BYTES_MAX: usize = 128 * 1024 * 1024;
 const OBJECT_BYTES_MAX: usize = BYTES_MAX / 32;
 /// What a place among the others takes beside the object: its key, twice where the table grows, and its counts.
 const PLACE_BYTES: usize =
-    2 * size_of::<(Key, Arc<Value>, usize)>() + size_of::<Value>() + 2 * size_of::<usize>();
+    2 * size_of::<(VersionKey, Arc<Value>, usize)>() + size_of::<Value>() + 2 * size_of::<usize>();
 
-pub(crate) struct ParsedObjects(Mutex<Recent<Key, Arc<Value>>>);
+pub(crate) struct ParsedObjects(Mutex<Recent<VersionKey, Arc<Value>>>);
 
 impl Default for ParsedObjects {
     fn default() -> ParsedObjects {
         ParsedObjects(Mutex::new(Recent::new(BYTES_MAX)))
     }
-}
-
-/// One version of one object, as one version of its API shows it.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Key {
-    plane: PlaneId,
-    resource: ResourceId,
-    api_version: usize,
-    revision: Revision,
-    /// As the object itself tells its revision; an import raises what a plane tells.
-    resource_version: u64,
-    name: ObjectName,
 }
 
 impl ParsedObjects {
@@ -58,7 +47,7 @@ impl ParsedObjects {
         }
         let resource_version = context.plane.resource_version(stored.revision);
         let (plane, resource) = (context.plane.id, definition.resource_id);
-        let key = Key::new(plane, resource, target.version, resource_version, stored);
+        let key = VersionKey::new(plane, resource, target.version, resource_version, stored);
         if let Some(found) = self.0.lock().get(&key) {
             return Ok(found);
         }
@@ -85,54 +74,36 @@ impl ParsedObjects {
         resource_version: u64,
         stored: &StoredObject,
     ) -> Option<Arc<Value>> {
-        let key = Key::new(plane, resource, api_version, resource_version, stored);
+        let key = VersionKey::new(plane, resource, api_version, resource_version, stored);
         self.0.lock().get(&key)
     }
 }
 
-impl Key {
-    fn new(
-        plane: PlaneId,
-        resource: ResourceId,
-        api_version: usize,
-        resource_version: u64,
-        stored: &StoredObject,
-    ) -> Key {
-        let (revision, name) = (stored.revision, stored.name.clone());
-        Key { plane, resource, api_version, revision, resource_version, name }
-    }
-}
-
 /// What an object takes up: many small members take twenty times the room of their text, long texts hardly more than it.
-fn weight(key: &Key, value: &Value) -> usize {
-    let names = key.name.namespace.len() + key.name.name.len();
+fn weight(key: &VersionKey, value: &Value) -> usize {
     let held = value.heap_bytes();
     // An allocator rounds up, by an eighth at most.
-    PLACE_BYTES + names + held + held / 8
+    PLACE_BYTES + key.heap_bytes() + held + held / 8
 }
 
 #[cfg(test)]
 mod tests {
     use polder_model::json;
+    use polder_store::{ObjectName, Record, Revision, SpaceId};
 
     use super::*;
 
-    fn key(revision: u64) -> Key {
-        Key {
-            plane: PlaneId(2),
-            resource: ResourceId(3),
-            api_version: 0,
-            revision: Revision(revision),
-            resource_version: revision,
-            name: ObjectName::new("n", "w"),
-        }
+    fn key() -> VersionKey {
+        let (name, record) = (ObjectName::new("n", "w"), Record::encode(&json!({})));
+        let stored = StoredObject { name, revision: Revision(1), space: SpaceId(1), record };
+        VersionKey::new(PlaneId(2), ResourceId(3), 0, 1, &stored)
     }
 
     /// How many times its text an object weighs.
     #[track_caller]
     fn check(value: Value, times_min: usize, times_max: usize) {
         let len = value.to_vec().len();
-        let bytes = weight(&key(1), &value);
+        let bytes = weight(&key(), &value);
         assert!((times_min * len..=times_max * len).contains(&bytes), "{bytes} of {len}");
     }
 

@@ -599,7 +599,7 @@ impl Call {
         style: Style,
     ) -> Result<Presenter<'a>, Status> {
         Ok(Presenter {
-            registry: &self.state.registry,
+            state: &self.state,
             context: &self.context,
             target,
             form,

@@ -26,6 +26,7 @@ mod limits;
 mod line;
 mod list_answer;
 mod list_layout;
+mod messages;
 mod metrics;
 mod openapi;
 mod patient;
@@ -85,6 +86,7 @@ pub struct State {
     bounds: Bounds,
     gates: Arc<limits::Gates>,
     heavy: weight::Heavy,
+    messages: messages::Messages,
     /// Answers on their way that no plane counts.
     strangers: Arc<AtomicUsize>,
     threads: Arc<threads::Threads>,
@@ -117,6 +119,7 @@ impl State {
             bounds,
             gates: Arc::new(limits::Gates::new(bounds.in_flight_bytes_max)),
             heavy: weight::Heavy::new(cores(), bounds.in_flight_bytes_max),
+            messages: messages::Messages::default(),
             strangers: Arc::default(),
             threads: Arc::new(threads::Threads::new(2 * cores(), Vec::new())),
             metrics: metrics::Metrics::new(),

@@ -193,7 +193,7 @@ impl Writing {
                 continue;
             };
             let presenter = Presenter {
-                registry: &self.call.state.registry,
+                state: &self.call.state,
                 context: &self.call.context,
                 target: &self.target,
                 form: self.form,

@@ -3,22 +3,25 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use polder_machinery::protobuf::envelope::{ListMessage, encode_envelope, encode_event};
+use polder_machinery::protobuf::envelope::{
+    ListMessage, encode_envelope, encode_event, encode_event_with, envelope_part,
+};
 use polder_model::value::write_string;
 use polder_model::{Object, Status, Value, json};
 use polder_registry::behavior::Print;
 use polder_registry::listing::Listing;
 use polder_registry::watch::ObjectChange;
-use polder_registry::{Answered, Registry, RequestContext, Target};
+use polder_registry::{Answered, RequestContext, Target};
 use polder_store::{Event, StoredObject};
 
+use crate::State;
 use crate::negotiate::{Form, Media};
 use crate::protobuf;
 use crate::table::{self, IncludeObject};
 
 /// What presenting needs to know about a request.
 pub(crate) struct Presenter<'a> {
-    pub(crate) registry: &'a Registry,
+    pub(crate) state: &'a State,
     pub(crate) context: &'a RequestContext,
     pub(crate) target: &'a Target,
     pub(crate) form: Form,
@@ -45,7 +48,7 @@ impl Presenter<'_> {
             (form, body) => {
                 let value = match body {
                     Answered::Stored(stored) => {
-                        self.registry.to_client(self.context, self.target, &stored)?
+                        self.state.registry.to_client(self.context, self.target, &stored)?
                     }
                     Answered::Made(value) => value,
                 };
@@ -65,17 +68,37 @@ impl Presenter<'_> {
     }
 
     fn object_message(&self, body: Answered) -> Result<Vec<u8>, Status> {
+        let mut out = Vec::new();
         let mut value = match body {
-            Answered::Stored(stored) => self.registry.to_client(self.context, self.target, &stored)?,
+            Answered::Stored(stored) if self.is_whole_message() => {
+                self.envelope(&self.part(&stored)?, &mut out);
+                return Ok(out);
+            }
+            Answered::Stored(stored) => self.state.registry.to_client(self.context, self.target, &stored)?,
             Answered::Made(value) => value,
         };
         if matches!(self.form, Form::Metadata { .. }) {
             value = self.metadata(&value);
         }
-        let message = protobuf::message(&value).ok_or_else(no_message)?;
-        let mut out = Vec::new();
+        let message = protobuf::message(&value).ok_or_else(protobuf::no_message)?;
         encode_envelope(&value, message, &mut out);
         Ok(out)
+    }
+
+    /// Whether what is asked for is what stands in a message that was kept.
+    fn is_whole_message(&self) -> bool {
+        self.media == Media::Protobuf
+            && matches!(self.form, Form::Whole)
+            && !self.target.definition.is_custom()
+    }
+
+    fn part(&self, stored: &StoredObject) -> Result<Bytes, Status> {
+        self.state.messages.part(&self.state.registry, self.context, self.target, stored)
+    }
+
+    fn envelope(&self, part: &[u8], out: &mut Vec<u8>) {
+        out.reserve(part.len() + 64);
+        envelope_part(&self.target.api_version(), &self.target.definition.kind, part, out);
     }
 
     /// One item of a list, as JSON. Stored bytes are copied; only what must be converted or cut is parsed.
@@ -87,14 +110,14 @@ impl Presenter<'_> {
     ) -> Result<(), Status> {
         let value = match self.form {
             Form::Table { v1beta1 } => {
-                let object = self.registry.to_client(self.context, self.target, stored)?;
+                let object = self.state.registry.to_client(self.context, self.target, stored)?;
                 table::row(self.target, &object, v1beta1, self.include, print)
             }
             Form::Metadata { .. } => {
-                self.metadata(&self.registry.to_client(self.context, self.target, stored)?)
+                self.metadata(&self.state.registry.to_client(self.context, self.target, stored)?)
             }
             Form::Whole | Form::Discovery => {
-                match self.registry.answer(self.context, self.target, stored.clone())? {
+                match self.state.registry.answer(self.context, self.target, stored.clone())? {
                     Answered::Stored(stored) => {
                         let version = self.context.plane.resource_version(stored.revision);
                         stored.record.splice(item_type_meta(self.target), version, out);
@@ -121,7 +144,11 @@ impl Presenter<'_> {
         list: ListMessage<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Status> {
-        list.item(&self.registry.to_client(self.context, self.target, stored)?, out);
+        if self.is_whole_message() {
+            out.extend_from_slice(&self.part(stored)?);
+            return Ok(());
+        }
+        list.item(&self.state.registry.to_client(self.context, self.target, stored)?, out);
         Ok(())
     }
 
@@ -159,7 +186,7 @@ impl Presenter<'_> {
     pub(crate) fn list_message(&self, meta: Object) -> Result<(Value, ListMessage<'static>), Status> {
         let mut list = self.list_type();
         list.set_at(&["metadata"], meta);
-        let message = protobuf::message(&list).and_then(ListMessage::new).ok_or_else(no_message)?;
+        let message = protobuf::message(&list).and_then(ListMessage::new).ok_or_else(protobuf::no_message)?;
         Ok((list, message))
     }
 
@@ -192,8 +219,8 @@ impl Presenter<'_> {
         };
         let answered = match (self.form, self.media) {
             (_, Media::Protobuf) => return self.event_message(kind, change, object, version, event),
-            (Form::Whole, _) => self.registry.answer(self.context, self.target, object.clone())?,
-            _ => Answered::Made(self.registry.to_client(self.context, self.target, object)?),
+            (Form::Whole, _) => self.state.registry.answer(self.context, self.target, object.clone())?,
+            _ => Answered::Made(self.state.registry.to_client(self.context, self.target, object)?),
         };
         let Answered::Made(mut value) = answered else {
             let encode = || {
@@ -233,7 +260,15 @@ impl Presenter<'_> {
         event: Option<&Event>,
     ) -> Result<Bytes, Status> {
         let mut failure = None;
-        let mut encode = || match self.registry.to_client(self.context, self.target, object) {
+        // What was deleted tells when, which is not when it was written.
+        let is_kept =
+            self.is_whole_message() && version == self.context.plane.resource_version(object.revision);
+        if event.is_none() && is_kept {
+            let (part, mut out) = (self.part(object)?, Vec::new());
+            encode_event_with(kind, &mut out, |out| self.envelope(&part, out));
+            return Ok(Bytes::from(out));
+        }
+        let mut encode = || match self.state.registry.to_client(self.context, self.target, object) {
             Ok(mut value) => {
                 value.set_at(&["metadata", "resourceVersion"], version.to_string());
                 match self.form {
@@ -297,7 +332,7 @@ impl Presenter<'_> {
 
     /// What cells need to know. One for a whole list, so that its ages are of one moment.
     pub(crate) fn print(&self) -> Print {
-        Print { now: (self.registry.options.clock)() }
+        Print { now: (self.state.registry.options.clock)() }
     }
 
     fn metadata(&self, object: &Value) -> Value {
@@ -338,9 +373,4 @@ pub(crate) fn frame(media: Media, kind: &str, object: &Value) -> Bytes {
     object.write(&mut out);
     out.extend_from_slice(b"}\n");
     Bytes::from(out)
-}
-
-/// Negotiation offers protobuf only where there are messages.
-fn no_message() -> Status {
-    Status::internal("the object has no protobuf form")
 }

@@ -82,6 +82,11 @@ fn unrecognized(kind: &str, error: &ProtobufError) -> Status {
     Status::bad_request(format!("object provided is unrecognized (must be of type {kind}): {error}"))
 }
 
+/// Negotiation offers protobuf only where there are messages.
+pub(crate) fn no_message() -> Status {
+    Status::internal("the object has no protobuf form")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -257,7 +257,7 @@ impl Stream {
 
     fn encode(&mut self, item: WatchItem) -> Option<Bytes> {
         let presenter = Presenter {
-            registry: &self.state.registry,
+            state: &self.state,
             context: self.watch.context(),
             target: &self.watch.target,
             form: self.form,

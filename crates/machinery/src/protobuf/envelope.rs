@@ -6,6 +6,8 @@ use super::wire::{Payload, Reader, write_bytes, write_nested, write_varint};
 use super::{MessageRef, ProtobufError, Shape, decode, encode, leaf};
 
 const MAGIC: &[u8; 4] = b"k8s\0";
+/// The number of an object in its envelope, and of the items in all lists.
+const PART: u32 = 2;
 
 /// An object's message with what the client says it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,21 +67,36 @@ pub fn decode_enveloped(envelope: &Envelope<'_>, message: MessageRef<'_>) -> Res
 
 /// Appends an object in its envelope. What it is, it says itself.
 pub fn encode_envelope(value: &Value, message: MessageRef<'_>, out: &mut Vec<u8>) {
-    envelope(value, out, |out| encode(value, message, out));
-}
-
-fn envelope(value: &Value, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-    envelope_head(value, out);
-    write_nested(2, out, write);
+    let (api_version, kind) = type_of(value);
+    envelope_head(api_version, kind, out);
+    encode_part(value, message, out);
     envelope_tail(out);
 }
 
-fn envelope_head(value: &Value, out: &mut Vec<u8>) {
+/// Appends an object as a part of something longer. Lists and envelopes have the same number for theirs, so that a part that
+/// was made once fits in both.
+pub fn encode_part(value: &Value, message: MessageRef<'_>, out: &mut Vec<u8>) {
+    write_nested(PART, out, |out| encode(value, message, out));
+}
+
+/// Appends the envelope around a part that is there.
+pub fn envelope_part(api_version: &str, kind: &str, part: &[u8], out: &mut Vec<u8>) {
+    envelope_head(api_version, kind, out);
+    out.extend_from_slice(part);
+    envelope_tail(out);
+}
+
+/// What an object says it is.
+fn type_of(value: &Value) -> (&str, &str) {
     let text = |key: &str| value.as_object().and_then(|object: &Object| object.str(key)).unwrap_or_default();
+    (text("apiVersion"), text("kind"))
+}
+
+fn envelope_head(api_version: &str, kind: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(MAGIC);
     write_nested(1, out, |out| {
-        write_bytes(1, text("apiVersion").as_bytes(), out);
-        write_bytes(2, text("kind").as_bytes(), out);
+        write_bytes(1, api_version.as_bytes(), out);
+        write_bytes(2, kind.as_bytes(), out);
     });
 }
 
@@ -102,7 +119,7 @@ impl<'a> ListMessage<'a> {
     /// `None` when a message has no items.
     pub fn new(list: MessageRef<'a>) -> Option<ListMessage<'a>> {
         let item = list.layout.get(list.id).fields.iter().find_map(|field| match &field.shape {
-            Shape::List(item) if field.number == 2 => match **item {
+            Shape::List(item) if field.number == PART => match **item {
                 Shape::Message(id) => Some(MessageRef { layout: list.layout, id }),
                 _ => None,
             },
@@ -113,7 +130,7 @@ impl<'a> ListMessage<'a> {
 
     /// Appends one item.
     pub fn item(&self, value: &Value, out: &mut Vec<u8>) {
-        write_nested(2, out, |out| encode(value, self.item, out));
+        encode_part(value, self.item, out);
     }
 
     /// Appends what stands in front of the items. `list` is the list without them, `items_len` what all of them
@@ -121,7 +138,8 @@ impl<'a> ListMessage<'a> {
     pub fn head(&self, list: &Value, items_len: u64, out: &mut Vec<u8>) {
         let mut own = Vec::new();
         encode(list, self.list, &mut own);
-        envelope_head(list, out);
+        let (api_version, kind) = type_of(list);
+        envelope_head(api_version, kind, out);
         write_varint(2 << 3 | 2, out);
         write_varint(own.len() as u64 + items_len, out);
         out.extend_from_slice(&own);
@@ -135,10 +153,15 @@ impl<'a> ListMessage<'a> {
 
 /// Appends one event of a watch: its length as four bytes, then the event with the enveloped object.
 pub fn encode_event(kind: &str, value: &Value, message: MessageRef<'_>, out: &mut Vec<u8>) {
+    encode_event_with(kind, out, |out| encode_envelope(value, message, out));
+}
+
+/// The same with whatever writes the envelope.
+pub fn encode_event_with(kind: &str, out: &mut Vec<u8>, envelope: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     write_bytes(1, kind.as_bytes(), out);
-    write_nested(2, out, |out| write_nested(1, out, |out| encode_envelope(value, message, out)));
+    write_nested(2, out, |out| write_nested(1, out, envelope));
     let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
     out[start..start + 4].copy_from_slice(&length.to_be_bytes());
 }
