@@ -1,7 +1,9 @@
-//! Server-side apply of one object at a time, unchanged and changed: a ConfigMap of 1 KB, a Deployment, a custom resource.
+//! Server-side apply of one object at a time, unchanged and changed: a ConfigMap of 1 KB, the template of a pod as people
+//! write them, a custom resource.
 //!
-//! The Deployments are paused and want no replicas: all our controllers do about one with another image is to write its
-//! status, and about one with another note nothing. The peer has no controllers here: see `rollouts`.
+//! No controller acts on any of these: the peer has none here, and ours would write a status to every changed Deployment, since
+//! each change of one, also of a note, is a generation that somebody has to have observed. What that costs is in `rollouts`, where
+//! both sides have their controllers.
 
 use super::rules::Ruled;
 use super::{Bench, configmap, fresh, report};
@@ -9,7 +11,7 @@ use crate::connection::Call;
 use crate::load::Load;
 use crate::subject::Subject;
 
-pub(super) const CASES: &[&str] = &["apply/configmap", "apply/deployment", "apply/note", "apply/custom"];
+pub(super) const CASES: &[&str] = &["apply/configmap", "apply/template", "apply/custom"];
 
 /// How many clients apply at a time, to how many objects.
 const LOADS: [(usize, usize); 3] = [(1, 1_000), (16, 2_500), (64, 2_500)];
@@ -25,9 +27,6 @@ struct Kind<'a> {
 
 pub(super) async fn run(bench: &mut Bench, subjects: &[Subject<'_>]) -> anyhow::Result<()> {
     let namespace = |kind: &str| fresh(&format!("apply-{kind}"));
-    let deployments = |subject: &Subject<'_>, case| {
-        format!("{}/apis/apps/v1/namespaces/{}/deployments", subject.prefix, namespace(case))
-    };
     for case in CASES {
         if !bench.wants(case) {
             continue;
@@ -42,15 +41,12 @@ pub(super) async fn run(bench: &mut Bench, subjects: &[Subject<'_>]) -> anyhow::
                 let collection = &|subject: &Subject<'_>| subject.configmaps(&namespace);
                 measure(bench, subjects, &Kind { title: "configmap", collection, body: &configmap }).await?;
             }
-            "deployment" => {
-                let collection = &|subject: &Subject<'_>| deployments(subject, case);
-                let body = &|name: &str, index, round| deployment(name, index, [round, 0], true);
-                measure(bench, subjects, &Kind { title: "deployment", collection, body }).await?;
-            }
-            "note" => {
-                let collection = &|subject: &Subject<'_>| deployments(subject, case);
-                let body = &|name: &str, index, round| deployment(name, index, [0, round], true);
-                measure(bench, subjects, &Kind { title: "deployment's note", collection, body }).await?;
+            "template" => {
+                let collection = &|subject: &Subject<'_>| {
+                    format!("{}/api/v1/namespaces/{namespace}/podtemplates", subject.prefix)
+                };
+                let kind = Kind { title: "pod template", collection, body: &pod_template };
+                measure(bench, subjects, &kind).await?;
             }
             _ => {
                 let ruled = Ruled::new("apply");
@@ -95,14 +91,10 @@ fn calls(kind: &Kind<'_>, subject: &Subject<'_>, clients: usize, objects: usize,
     (0..objects).map(call).collect()
 }
 
-/// A Deployment of one container as people write them, without replicas. The image is part of its spec, the note is not.
-pub(super) fn deployment(name: &str, index: usize, [image, note]: [usize; 2], paused: bool) -> String {
+/// The template of a pod of one container as people write them. The round is in its image.
+fn template(name: &str, index: usize, round: usize) -> String {
     format!(
-        r#"{{"apiVersion":"apps/v1","kind":"Deployment","metadata":{{"name":"{name}","labels":{{"app":"{name}","slice":"{}"}},
-        "annotations":{{"example.com/note":"{note}"}}}},
-        "spec":{{"replicas":0,"paused":{paused},"selector":{{"matchLabels":{{"app":"{name}"}}}},
-        "strategy":{{"type":"RollingUpdate","rollingUpdate":{{"maxSurge":1,"maxUnavailable":0}}}},
-        "template":{{"metadata":{{"labels":{{"app":"{name}"}}}},"spec":{{"containers":[{{"name":"web","image":"registry.example/web:{image}",
+        r#"{{"metadata":{{"labels":{{"app":"{name}"}}}},"spec":{{"containers":[{{"name":"web","image":"registry.example/web:{round}",
         "ports":[{{"name":"http","containerPort":8080}},{{"name":"metrics","containerPort":9090}}],
         "env":[{{"name":"MODE","value":"production"}},{{"name":"INDEX","value":"{index}"}},
         {{"name":"NODE","valueFrom":{{"fieldRef":{{"fieldPath":"spec.nodeName"}}}}}}],
@@ -110,8 +102,30 @@ pub(super) fn deployment(name: &str, index: usize, [image, note]: [usize; 2], pa
         "readinessProbe":{{"httpGet":{{"path":"/ready","port":"http"}},"periodSeconds":5}},
         "livenessProbe":{{"httpGet":{{"path":"/live","port":"http"}},"initialDelaySeconds":10}},
         "volumeMounts":[{{"name":"settings","mountPath":"/etc/web","readOnly":true}}]}}],
-        "volumes":[{{"name":"settings","configMap":{{"name":"{name}"}}}}]}}}}}}}}"#,
-        index % 16
+        "volumes":[{{"name":"settings","configMap":{{"name":"{name}"}}}}]}}}}"#
+    )
+}
+
+fn metadata(name: &str, index: usize) -> String {
+    let slice = index % 16;
+    format!(
+        r#"{{"name":"{name}","labels":{{"app":"{name}","slice":"{slice}"}},"annotations":{{"example.com/note":"0"}}}}"#
+    )
+}
+
+fn pod_template(name: &str, index: usize, round: usize) -> String {
+    let (metadata, template) = (metadata(name, index), template(name, index, round));
+    format!(r#"{{"apiVersion":"v1","kind":"PodTemplate","metadata":{metadata},"template":{template}}}"#)
+}
+
+/// A Deployment of it, without replicas.
+pub(super) fn deployment(name: &str, index: usize, round: usize) -> String {
+    let (metadata, template) = (metadata(name, index), template(name, index, round));
+    format!(
+        r#"{{"apiVersion":"apps/v1","kind":"Deployment","metadata":{metadata},
+        "spec":{{"replicas":0,"selector":{{"matchLabels":{{"app":"{name}"}}}},
+        "strategy":{{"type":"RollingUpdate","rollingUpdate":{{"maxSurge":1,"maxUnavailable":0}}}},
+        "template":{template}}}}}"#
     )
 }
 
@@ -121,10 +135,10 @@ mod tests {
 
     #[test]
     fn bodies_are_json() {
-        let body = |image, note| deployment("a", 3, [image, note], true);
-        let value: serde_json::Value = serde_json::from_str(&body(1, 0)).unwrap();
-        assert_eq!(value["metadata"]["name"], "a");
-        assert_ne!(body(0, 0), body(1, 0));
-        assert_ne!(body(0, 0), body(0, 1));
+        for body in [pod_template, deployment] {
+            let value: serde_json::Value = serde_json::from_str(&body("a", 3, 1)).unwrap();
+            assert_eq!(value["metadata"]["name"], "a");
+            assert_ne!(body("a", 3, 0), body("a", 3, 1));
+        }
     }
 }

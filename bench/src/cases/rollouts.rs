@@ -30,7 +30,7 @@ pub(super) async fn run(bench: &mut Bench, polder: &Subject<'_>, peer: Option<&P
     let manager = peer.map(|peer| ControllerManager::start(peer, CONTROLLERS)).transpose()?.flatten();
     let peer = peer.zip(manager.as_ref()).map(|(peer, manager)| peer.subject(&manager.process));
     let subjects: Vec<&Subject<'_>> = [polder].into_iter().chain(&peer).collect();
-    for (clients, objects) in [(16, 1_000), (64, 1_000)] {
+    for (clients, objects) in [(1, 300), (16, 1_000), (64, 1_000)] {
         let namespace = fresh(&format!("rollouts-{clients}"));
         let objects = bench.scale(objects, 100);
         let mut measured = Vec::new();
@@ -55,7 +55,7 @@ async fn rolled_out(
     let collection = format!("{}/apis/apps/v1/namespaces/{namespace}/deployments", subject.prefix);
     let name = |index| format!("object-{index:06}");
     let call = |index| {
-        let body = deployment(&name(index), index, [image, 0], false);
+        let body = deployment(&name(index), index, image);
         Call::apply(format!("{collection}/{}", name(index)), body)
     };
     let cpu = subject.process.cpu()?;
