@@ -38,7 +38,7 @@ use crate::wire::{self, Compare, KeyValue, Operation, Range};
 /// Between tries to add an entry, and between looks at what has arrived.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long one that leaves tells others that it does not lead.
-const FAREWELL: Duration = Duration::from_millis(500);
+const FAREWELL: Duration = Duration::from_secs(2);
 /// Seconds after which pieces go that no head came to name.
 const PIECES_TTL: u64 = 600;
 /// An entry in pieces that says it is longer than this is damaged.

@@ -130,9 +130,9 @@ async fn listen_until(
     progress: &Arc<Progress>,
     leading: &Leading,
 ) -> Result<std::convert::Infallible, Ended> {
-    let (heard, leading) = (progress.clone(), leading.clone());
+    let (heard, told) = (progress.clone(), leading.clone());
     let hear: Hear = Arc::new(move |said| match said {
-        Some(LEADER) => leading.wake(),
+        Some(LEADER) => told.wake(),
         // Its own are no news.
         Some(said) if said.split(' ').nth(1) == Some(hex(&heard.writer()).as_str()) => {}
         _ => heard.wake.notify_one(),
@@ -143,6 +143,8 @@ async fn listen_until(
     let listen = format!("LISTEN {}", server.sql.channel);
     let listening = tokio::time::timeout_at(deadline(), session.client.batch_execute(&listen)).await;
     listening.map_err(|_| PostgresError::late())?.map_err(PostgresError::of_statement)?;
+    // A leader that left before anybody listened has told nobody.
+    leading.wake();
     loop {
         while fetch(&session, progress, deadline()).await? {}
         progress.hold.lock().take();

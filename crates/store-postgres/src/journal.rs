@@ -26,7 +26,7 @@ use crate::server::{Link, PAUSE, Server, Session, What};
 use crate::{fold, snapshot};
 
 /// How long one that leaves tells others that it does not lead.
-const FAREWELL: Duration = Duration::from_millis(500);
+const FAREWELL: Duration = Duration::from_secs(2);
 /// What is longer than this is no entry.
 const ENTRY_LEN_MAX: usize = 256 << 20;
 /// Of groups of changes: longer ones cost others time.

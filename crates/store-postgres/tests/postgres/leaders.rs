@@ -23,7 +23,7 @@ fn wait(what: &str, is_so: &mut dyn FnMut() -> bool) {
 fn one_leads_and_another_follows() {
     let Some(port) = cluster::shared() else { return };
     // Longer than anybody waits here: a leader that leaves says so.
-    let options = JournalOptions { lease: PATIENCE * 4, ..cluster::history(port) };
+    let options = JournalOptions { lease: PATIENCE * 2, ..cluster::history(port) };
     let mut journals: Vec<PostgresJournal> = (0..3)
         .map(|_| {
             let mut journal = PostgresJournal::open(options.clone()).unwrap();
