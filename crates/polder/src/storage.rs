@@ -64,6 +64,17 @@ pub(crate) struct EtcdSettings {
 }
 
 impl StoreSettings {
+    /// A store at an address, with whatever of the settings is for one like it.
+    pub(crate) fn at(url: &str, etcd: &EtcdSettings, postgres_password_file: Option<&Path>) -> StoreSettings {
+        StoreSettings {
+            url: Some(url.to_owned()),
+            postgres_password_file: postgres_password_file
+                .filter(|_| url.starts_with("postgres"))
+                .map(Path::to_owned),
+            etcd: if url.starts_with("etcd") { etcd.clone() } else { EtcdSettings::default() },
+        }
+    }
+
     /// These where they say something, and others where they do not.
     pub(crate) fn or(self, other: StoreSettings) -> StoreSettings {
         let (own, others) = (self.etcd, other.etcd);
@@ -181,7 +192,7 @@ impl Storage {
     }
 
     /// Where what is kept here is.
-    fn directory(&self, data_dir: &Path) -> PathBuf {
+    pub(crate) fn directory(&self, data_dir: &Path) -> PathBuf {
         // Not the same one: a store of this server alone is no part of what others have.
         data_dir.join(if self.is_shared() { "replica" } else { "store" })
     }
@@ -197,43 +208,57 @@ impl Storage {
         data_dir: &Path,
         keyring: Arc<Keyring>,
     ) -> anyhow::Result<(Box<dyn Engine>, Resign)> {
+        let directory = self.directory(data_dir);
         match self {
             Storage::Embedded => {
-                let local = SqliteEngine::open(&self.directory(data_dir), &DiskOptions::default())?;
+                let local = SqliteEngine::open(&directory, &DiskOptions::default())?;
                 Ok((Box::new(SealedEngine::new(local, keyring)), Box::new(|| {})))
             }
             Storage::Etcd(options) => {
                 let journal = EtcdJournal::open((**options).clone()).context("store")?;
                 let leading = journal.leading();
-                let engine = self.replica(data_dir, journal, keyring)?;
-                Ok((engine, Box::new(move || leading.stand(false))))
+                let engine = SealedEngine::new(self.replica(&directory, journal)?, keyring);
+                Ok((Box::new(engine), Box::new(move || leading.stand(false))))
             }
             Storage::Postgres(options) => {
                 let journal = PostgresJournal::open((**options).clone()).context("store")?;
                 let leading = journal.leading();
-                let engine = self.replica(data_dir, journal, keyring)?;
-                Ok((engine, Box::new(move || leading.stand(false))))
+                let engine = SealedEngine::new(self.replica(&directory, journal)?, keyring);
+                Ok((Box::new(engine), Box::new(move || leading.stand(false))))
             }
         }
     }
 
+    /// What is kept, as it is kept, for whoever copies it: nothing is unsealed, and nobody leads. What is here of it is in `directory`.
+    pub(crate) fn bare(&self, directory: &Path) -> anyhow::Result<Box<dyn Engine>> {
+        Ok(match self {
+            Storage::Embedded => Box::new(SqliteEngine::open(directory, &DiskOptions::default())?),
+            Storage::Etcd(options) => {
+                let options = JournalOptions { is_candidate: false, ..(**options).clone() };
+                Box::new(self.replica(directory, EtcdJournal::open(options).context("store")?)?)
+            }
+            Storage::Postgres(options) => {
+                let options = PostgresOptions { is_candidate: false, ..(**options).clone() };
+                Box::new(self.replica(directory, PostgresJournal::open(options).context("store")?)?)
+            }
+        })
+    }
+
     /// What this server keeps of a journal that it shares.
-    fn replica(
+    fn replica<J: Journal>(
         &self,
-        data_dir: &Path,
-        mut journal: impl Journal + 'static,
-        keyring: Arc<Keyring>,
-    ) -> anyhow::Result<Box<dyn Engine>> {
+        directory: &Path,
+        mut journal: J,
+    ) -> anyhow::Result<Replica<SqliteEngine, J>> {
         // Before anything is done here: whether it is there, and lets us in.
-        journal.end().with_context(|| format!("cannot use {}", self.name(data_dir)))?;
-        let (directory, disk) = (self.directory(data_dir), DiskOptions::default());
-        let local = SqliteEngine::open(&directory, &disk)?;
+        journal.end().with_context(|| format!("cannot use {}", self.name(directory)))?;
+        let disk = DiskOptions::default();
+        let local = SqliteEngine::open(directory, &disk)?;
         let renew = |local: SqliteEngine| {
-            local.renew(&directory, &disk).map_err(|error| EngineError::Failed(Box::new(error)))
+            local.renew(directory, &disk).map_err(|error| EngineError::Failed(Box::new(error)))
         };
-        let replica = Replica::open(local, journal, renew)
-            .with_context(|| format!("{} is no part of {}", directory.display(), self.name(data_dir)))?;
-        Ok(Box::new(SealedEngine::new(replica, keyring)))
+        Replica::open(local, journal, renew)
+            .with_context(|| format!("{} is no part of {}", directory.display(), self.name(directory)))
     }
 
     /// For people, without anything secret.

@@ -53,6 +53,7 @@ mod page;
 mod pool;
 mod reader;
 mod row;
+mod snapshot;
 mod traces;
 mod value;
 mod verify;
@@ -61,6 +62,7 @@ mod wal;
 pub use at_rest::AtRest;
 pub use engine::{Options, SqliteEngine};
 pub use error::OpenError;
+pub use snapshot::{Rows, Snapshot};
 pub use traces::{Needles, Trace};
 pub use verify::{Report, verify};
 

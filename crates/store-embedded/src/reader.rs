@@ -122,7 +122,7 @@ impl<C: Connections> Reader for Reads<C> {
     }
 }
 
-fn version(
+pub(crate) fn version(
     connection: &Connection,
     opener: &mut Opener,
     key: &[u8],

@@ -12,6 +12,7 @@
 pub mod bytes;
 pub mod change;
 pub mod conformance;
+pub mod copy;
 pub mod engine;
 pub mod journal;
 pub mod key;

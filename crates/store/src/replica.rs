@@ -16,9 +16,10 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use polder_model::{GroupResource, SmolStr};
 
+use crate::copy::{Filling, check_whole};
 use crate::engine::{
     Batch, Bell, Bounds, Engine, EngineError, FilledVersion, Horizon, LogEntry, Names, Note, ObjectWrite,
-    PlaneRow, PlaneWrite, Reader, Recovered, SpaceKey, SpaceRow, Version,
+    PlaneRow, Reader, Recovered, SpaceKey, SpaceRow, Version,
 };
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 use crate::sealed::Secret;
@@ -31,8 +32,6 @@ pub const IDENTITY: &str = "journal-identity";
 const ARRIVAL: Duration = Duration::from_millis(2);
 /// The note of an engine that is being filled with what a journal has kept.
 const RESTORING: &str = "journal-restoring";
-/// Commits that an engine is told of at one time, when it hears nothing of them but that there were some.
-const COMMITS_LEN_MAX: u64 = 4_096;
 
 /// How many entries there are before a place in a journal; what that means is for the journal to say, but it grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,7 +122,7 @@ pub enum Act {
 }
 
 /// How resources are numbered while there is no store yet.
-struct Numbering(Mutex<Numbers>);
+pub(crate) struct Numbering(Mutex<Numbers>);
 
 struct Numbers {
     ids: HashMap<GroupResource, ResourceId>,
@@ -132,13 +131,14 @@ struct Numbers {
 }
 
 impl Numbering {
-    fn new(known: &[(ResourceId, GroupResource)]) -> Numbering {
+    pub(crate) fn new(known: &[(ResourceId, GroupResource)]) -> Numbering {
         let next = known.iter().map(|(id, _)| id.0 + 1).max().unwrap_or(0);
         let ids = known.iter().map(|(id, name)| (name.clone(), *id)).collect();
         Numbering(Mutex::new(Numbers { ids, next, unstored: Vec::new() }))
     }
 
-    fn stored(&self) {
+    /// The engine has been given those it had not.
+    pub(crate) fn stored(&self) {
         self.0.lock().unstored.clear();
     }
 }
@@ -295,19 +295,13 @@ impl<E: Engine, J: Journal> Replica<E, J> {
 
     /// Fills an engine that has nothing with all there is. What led there is not known here: history begins with it.
     fn restore(&mut self) -> Result<(), EngineError> {
-        let (local, mut numbers) = (&mut self.local, HashMap::new());
-        local.apply(&Batch { notes: vec![note(RESTORING, Some(&[]))], ..rows(Revision(0)) })?;
-        let snapshot = self.journal.snapshot(&mut |part| take(local, &mut numbers, part))?;
-        let mut current = Revision(0);
-        while current < snapshot.current {
-            let last = Revision(snapshot.current.0.min(current.0 + COMMITS_LEN_MAX));
-            local.apply(&Batch { last, ..rows(current) })?;
-            current = last;
-        }
-        while local.compact(current)? < current {}
+        self.local.apply(&Batch { notes: vec![note(RESTORING, Some(&[]))], ..rows(Revision(0)) })?;
+        let mut filling = Filling::new(&mut self.local);
+        let snapshot = self.journal.snapshot(&mut |part| filling.take(part))?;
+        filling.reach(snapshot.current)?;
         let position = snapshot.position.0.to_le_bytes();
         let notes = vec![note(RESTORING, None), note(POSITION, Some(&position))];
-        local.apply(&Batch { notes, ..rows(current) })
+        self.local.apply(&Batch { notes, ..rows(snapshot.current) })
     }
 
     /// Makes a batch durable here that is in the journal.
@@ -358,6 +352,7 @@ fn check_belonging(
 
 /// Whoever opens an engine without its journal would give it a history of its own.
 pub(crate) fn check_alone(notes: &[Note]) -> Result<(), EngineError> {
+    check_whole(notes)?;
     match noted(notes, POSITION).or(noted(notes, RESTORING)) {
         Some(_) => Err(EngineError::Failed(
             "it is a replica's, and was opened without the journal it belongs to".into(),
@@ -370,41 +365,18 @@ fn noted<'a>(notes: &'a [Note], name: &str) -> Option<&'a Arc<[u8]>> {
     notes.iter().find(|(own, _)| own == name).map(|(_, value)| value)
 }
 
-fn note(name: &'static str, value: Option<&[u8]>) -> (SmolStr, Option<Arc<[u8]>>) {
+/// Whether a note says where an engine stands to a journal, and not what it has.
+pub(crate) fn is_own_note(name: &str) -> bool {
+    [POSITION, IDENTITY, RESTORING].contains(&name)
+}
+
+pub(crate) fn note(name: &'static str, value: Option<&[u8]>) -> (SmolStr, Option<Arc<[u8]>>) {
     (SmolStr::new_static(name), value.map(Into::into))
 }
 
 /// A batch with no commit, for an engine that is at a revision.
-fn rows(current: Revision) -> Batch {
+pub(crate) fn rows(current: Revision) -> Batch {
     Batch { first: current.next(), last: current, ..Batch::default() }
-}
-
-/// Puts a part of a snapshot into an engine. `numbers` are those of the resources so far.
-fn take(
-    local: &mut dyn Engine,
-    numbers: &mut HashMap<GroupResource, ResourceId>,
-    part: Vec<Kept>,
-) -> Result<(), EngineError> {
-    let mut batch = rows(Revision(0));
-    let mut filled: HashMap<SpaceId, Vec<FilledVersion>> = HashMap::new();
-    for kept in part {
-        match kept {
-            Kept::Object { space, resource, name, version } => {
-                let next = ResourceId(u32::try_from(numbers.len()).unwrap_or(u32::MAX));
-                let resource = *numbers.entry(resource).or_insert_with_key(|name| {
-                    batch.resources.push((next, name.clone()));
-                    next
-                });
-                filled.entry(space).or_default().push(FilledVersion { resource, name, version });
-            }
-            Kept::Plane(row) => batch.planes.push(PlaneWrite::Put(row)),
-            Kept::Space(row) => batch.spaces.push(row),
-            Kept::Key(key) => batch.keys.push(key),
-            Kept::Note((name, value)) => batch.notes.push((name, Some(value))),
-        }
-    }
-    local.apply(&batch)?;
-    filled.into_iter().try_for_each(|(space, versions)| local.fill(space, &versions))
 }
 
 impl Act {
@@ -429,7 +401,7 @@ impl Act {
 
 impl Entry {
     /// The act in the numbers of the store that follows.
-    fn translated(&self, names: &dyn Names) -> Result<Act, EngineError> {
+    pub(crate) fn translated(&self, names: &dyn Names) -> Result<Act, EngineError> {
         let ids: HashMap<ResourceId, ResourceId> =
             self.names.iter().map(|(id, name)| (*id, names.resource_id(name))).collect();
         let mut act = self.act.clone();

@@ -11,6 +11,7 @@ mod authentication;
 mod authorization;
 mod collisions;
 mod conversion;
+mod copies;
 mod custom;
 mod discovery;
 mod errors;

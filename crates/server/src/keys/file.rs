@@ -66,6 +66,18 @@ impl KeyFile {
         Ok(own)
     }
 
+    /// Puts keys from elsewhere into a directory that has none.
+    pub fn put(directory: &Path, keys: &Keys) -> Result<(), PkiError> {
+        let own = KeyFile::without_keys(directory)?;
+        let _lock = own.lock()?;
+        let path = own.path(FILE);
+        if read(&path)?.is_some() {
+            let source = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+            return Err(PkiError::File { path, source });
+        }
+        own.write(keys)
+    }
+
     pub fn read(&self) -> Result<Keys, PkiError> {
         let path = self.path(FILE);
         let missing = std::io::Error::from(std::io::ErrorKind::NotFound);

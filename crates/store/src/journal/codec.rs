@@ -15,7 +15,7 @@ use crate::engine::{
 use crate::key::{ObjectName, ResourceId, Revision, SpaceId};
 use crate::object::Record;
 use crate::plane::Limits;
-use crate::replica::{Act, Entry};
+use crate::replica::{Act, Entry, Kept};
 
 pub const FORMAT: u8 = 1;
 
@@ -388,6 +388,55 @@ fn space(id: u64, input: &mut Input<'_>) -> Option<SpaceRow> {
         layer: input.text()?,
         objects: input.number()?,
         bytes: input.number()?,
+    })
+}
+
+/// Something that is kept, without a key that says what it is.
+pub fn put_kept(kept: &Kept, out: &mut Vec<u8>) {
+    match kept {
+        Kept::Object { space, resource, name, version } => {
+            out.push(b'o');
+            put_number(space.0, out);
+            put_text(&resource.group, out);
+            put_text(&resource.resource, out);
+            put_name(name, out);
+            put_bytes(&encode_version(version), out);
+        }
+        Kept::Plane(row) => {
+            out.push(b'p');
+            put_number(row.id.0, out);
+            put_plane(row, out);
+        }
+        Kept::Space(row) => {
+            out.push(b's');
+            put_number(row.id.0, out);
+            put_space(row, out);
+        }
+        Kept::Key(key) => {
+            out.push(b'k');
+            put_number(key.space.0, out);
+            put_bytes(&key.wrapped, out);
+        }
+        Kept::Note((name, value)) => {
+            out.push(b'n');
+            put_text(name, out);
+            put_bytes(value, out);
+        }
+    }
+}
+
+pub fn kept(input: &mut Input<'_>) -> Option<Kept> {
+    Some(match byte(input)? {
+        b'o' => {
+            let space = SpaceId(input.number()?);
+            let resource = GroupResource { group: input.text()?, resource: input.text()? };
+            Kept::Object { space, resource, name: name(input)?, version: decode_version(input.bytes()?)? }
+        }
+        b'p' => Kept::Plane(plane(input.number()?, input)?),
+        b's' => Kept::Space(space(input.number()?, input)?),
+        b'k' => Kept::Key(SpaceKey { space: SpaceId(input.number()?), wrapped: input.bytes()?.into() }),
+        b'n' => Kept::Note((input.text()?, input.bytes()?.into())),
+        _ => return None,
     })
 }
 

@@ -17,11 +17,14 @@ use polder_model::{GroupResource, SmolStr, format_smolstr};
 use super::cipher::{Cipher, Secret};
 use super::data_keys::DataKeys;
 use super::wrapped::{self, KeyEncryption, KeyError, WrappedKey};
+use crate::bytes::{Input, put_bytes};
 use crate::engine::{EngineError, Note, Reader, SpaceKey};
 use crate::key::{ResourceId, SpaceId};
 
 /// Store keys are noted under this and their number.
 const STORE_KEY_NOTE: &str = "store-key/";
+/// What is sealed apart from a store belongs nowhere else.
+const APART: &[u8] = b"apart\0";
 
 pub(super) type StoredNote = (SmolStr, Option<Arc<[u8]>>);
 
@@ -109,6 +112,26 @@ impl Keyring {
             self.insert(StoreKey { number, cipher: Cipher::new(&secret), wrapped });
         }
         Ok(())
+    }
+
+    /// Seals something that is not in the store, with a key of its own. Asks outside.
+    pub fn seal_apart(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
+        let secret = Secret::random().ok_or(KeyError::NoRandom)?;
+        let wrapped = self.encryption.wrap(&secret)?.encode();
+        let wrapped = wrapped.ok_or_else(|| KeyError::Unusable("a wrapped key is too long".into()))?;
+        let mut out = Vec::new();
+        put_bytes(&wrapped, &mut out);
+        Cipher::new(&secret).seal(APART, message, &mut out).ok_or(KeyError::NoRandom)?;
+        Ok(out)
+    }
+
+    /// Opens what was sealed so. Asks outside.
+    pub fn open_apart(&self, sealed: &[u8]) -> Result<Vec<u8>, KeyError> {
+        let unusable = || KeyError::Unusable("it was not sealed by polder, or is damaged".into());
+        let mut input = Input(sealed);
+        let wrapped = input.bytes().and_then(WrappedKey::decode).ok_or_else(unusable)?;
+        let secret = self.encryption.unwrap(&wrapped)?;
+        Cipher::new(&secret).open(APART, input.0).ok_or_else(unusable)
     }
 
     /// Looks outside whether another key is to be used from now on, and makes a store key with it if so; whoever writes will

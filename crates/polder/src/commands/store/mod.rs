@@ -1,4 +1,10 @@
-//! `polder store`: looks after the files of a store on this machine. All but `keys` need the server to be stopped.
+//! `polder store`: looks after what planes are kept in: checks and seals files, makes and restores backups, moves everything from
+//! one kind of store to another.
+
+mod backup;
+mod migrate;
+mod restore;
+mod server_keys;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -8,13 +14,18 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use indicatif::ProgressBar;
 use polder_model::{GroupResource, Value};
 use polder_store::engine::{Engine as _, FilledVersion, Reader, SpaceState};
 use polder_store::sealed::{self, Keyring, SealedEngine, SealedReader};
 use polder_store::{ObjectName, Record, Revision};
-use polder_store_embedded::{AtRest, Needles, SqliteEngine};
+use polder_store_embedded::{AtRest, Needles, Snapshot, SqliteEngine};
+use tempfile::TempDir;
 
+use crate::commands::output;
 use crate::config::Configuration;
+use crate::storage::{Storage, StoreSettings};
+use crate::stored_keys::StoredKeys;
 
 /// Versions and bytes read at once.
 const PAGE_LEN: usize = 1_000;
@@ -31,6 +42,12 @@ pub(crate) struct Store {
 
 #[derive(clap::Subcommand)]
 enum Command {
+    /// Write all planes to a file, as they are after one commit. The server may run.
+    Backup(backup::Backup),
+    /// Make a store from a backup, where there is none.
+    Restore(restore::Restore),
+    /// Copy all planes from one kind of store to another: embedded, etcd, PostgreSQL. The server may run until nearly all is copied.
+    Migrate(migrate::Migrate),
     /// Check every page, row and record, that all that should be sealed is, and that nothing of it can be found in the files.
     Verify(Place),
     /// Seal what is stored in plain, and write the files anew so that nothing of it is left in them.
@@ -53,11 +70,17 @@ struct Place {
     /// The configuration file of `polder serve`, if it has one.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// The file with the keys that records are sealed with, if it is not in the data directory.
+    #[arg(long, value_name = "FILE")]
+    encryption_key_file: Option<PathBuf>,
 }
 
 impl Store {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         match self.command {
+            Command::Backup(command) => command.run(),
+            Command::Restore(command) => command.run(),
+            Command::Migrate(command) => command.run(),
             Command::Verify(place) => place.verify(),
             Command::Seal(place) => place.seal(),
             Command::Keys(place) => place.keys(),
@@ -74,12 +97,19 @@ impl Place {
         self.data_dir.join("store")
     }
 
-    fn keyring(&self) -> anyhow::Result<Arc<Keyring>> {
-        let configuration = match &self.config {
-            Some(path) => Configuration::read(path)?,
-            None => Configuration::default(),
-        };
-        configuration.encryption.keyring(&self.data_dir, None)
+    fn configuration(&self) -> anyhow::Result<Configuration> {
+        self.config.as_deref().map_or_else(|| Ok(Configuration::default()), Configuration::read)
+    }
+
+    /// What flags, or else the configuration, say that planes are kept in.
+    fn storage(&self, flags: StoreSettings) -> anyhow::Result<Storage> {
+        flags.or(self.configuration()?.store).storage()
+    }
+
+    fn keyring(&self, storage: &Storage) -> anyhow::Result<Arc<Keyring>> {
+        let shared = storage.is_shared().then(StoredKeys::resource);
+        let encryption = self.configuration()?.encryption;
+        encryption.with_key_file(self.encryption_key_file.clone()).keyring(&self.data_dir, shared)
     }
 
     fn keys(&self) -> anyhow::Result<()> {
@@ -111,7 +141,7 @@ impl Place {
     fn seal(&self) -> anyhow::Result<()> {
         // Before anything is made where no store is.
         drop(AtRest::open(&self.directory())?);
-        let keyring = self.keyring()?;
+        let keyring = self.keyring(&Storage::Embedded)?;
         let engine = SqliteEngine::open(&self.directory(), &polder_store_embedded::Options::default())?;
         let mut engine = SealedEngine::new(engine, keyring);
         engine.recover()?;
@@ -132,7 +162,7 @@ impl Place {
         say(&format!("{planes} planes, {commits} commits and {versions} versions of objects looked at"))?;
 
         let store = AtRest::open(&directory)?;
-        let keyring = self.keyring()?;
+        let keyring = self.keyring(&Storage::Embedded)?;
         keyring.open(&store.recovered().notes)?;
         keyring.learn(&store.recovered().resources);
         let mut checked = Checked::default();
@@ -250,6 +280,26 @@ impl Checked {
         }
         Ok(())
     }
+}
+
+/// A directory for what is needed only until something is copied: it may become as large as the store.
+struct Scratch(TempDir);
+
+impl Scratch {
+    fn new(data_dir: &Path) -> anyhow::Result<Scratch> {
+        std::fs::create_dir_all(data_dir).with_context(|| format!("cannot create {}", data_dir.display()))?;
+        let made = tempfile::Builder::new().prefix("copying-").tempdir_in(data_dir);
+        Ok(Scratch(made.with_context(|| format!("cannot write to {}", data_dir.display()))?))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+/// A bar for all that a snapshot has.
+fn progress(what: &'static str, snapshot: &Snapshot) -> anyhow::Result<ProgressBar> {
+    Ok(output::bar(snapshot.len()?, what))
 }
 
 fn say(line: &str) -> anyhow::Result<()> {
