@@ -184,7 +184,9 @@ fn pods_wait_for_a_place_and_are_told_why() {
     a.post(PODS, &pod("second", requests("10"))).expect(201);
     a.post(PODS, &pod("elsewhere", json!({"nodeSelector": {"zone": "x"}}))).expect(201);
     eventually("the second one is told", || {
-        condition(&a, "second", "PodScheduled")["message"] == "0/1 nodes are available: 1 Insufficient cpu."
+        condition(&a, "second", "PodScheduled")["message"]
+            == "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found \
+                for incoming pod."
     });
     eventually("and so is the third", || {
         condition(&a, "elsewhere", "PodScheduled")["reason"] == "Unschedulable"

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use polder_client::InPlane;
-use polder_client::resource::{RESOURCE_CLAIMS, STORAGE_CLASSES, VOLUME_CLAIMS};
+use polder_client::resource::{RESOURCE_CLAIMS, STORAGE_CLASSES, VOLUME_CLAIMS, VOLUMES};
 use polder_model::{GroupVersionResource, SmolStr, Status, Value};
 
 use crate::meta;
@@ -15,6 +15,8 @@ use crate::volume_binder::{SELECTED_NODE, is_bound};
 #[derive(Default)]
 pub(super) struct Claims {
     volumes: HashMap<(SmolStr, SmolStr), Arc<Value>>,
+    /// What they are bound to.
+    persistent: HashMap<(SmolStr, SmolStr), Arc<Value>>,
     classes: HashMap<(SmolStr, SmolStr), Arc<Value>>,
     devices: HashMap<(SmolStr, SmolStr), Arc<Value>>,
 }
@@ -38,6 +40,7 @@ impl Claims {
         let mut claims = Claims::default();
         if of_volumes {
             claims.volumes = listed(plane, &VOLUME_CLAIMS).await?;
+            claims.persistent = listed(plane, &VOLUMES).await?;
             claims.classes = listed(plane, &STORAGE_CLASSES).await?;
         }
         if of_devices {
@@ -79,6 +82,14 @@ impl Claims {
             Some(why) => Readiness::Waits(why),
             None => Readiness::Ready(delayed),
         }
+    }
+
+    /// The volumes of a pod that are bound.
+    pub(super) fn bound(&self, pod: &Value) -> Vec<Arc<Value>> {
+        let namespace = SmolStr::new(meta::namespace(pod));
+        let claims = volume_claims(pod).filter_map(|(name, _)| self.volumes.get(&(namespace.clone(), name)));
+        let names = claims.filter_map(|claim| claim.str_at(&["spec", "volumeName"]));
+        names.filter_map(|name| self.persistent.get(&(SmolStr::default(), name.into())).cloned()).collect()
     }
 
     /// Whether a claim gets its volume only when a pod with it has a node.

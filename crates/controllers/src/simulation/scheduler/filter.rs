@@ -1,24 +1,27 @@
 //! What keeps a pod off a node. Pure.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use polder_model::{SmolStr, Value};
 
 use super::picture::{NodeView, Picture, requests};
-use crate::workload::placement::{fits, tolerates};
+use crate::workload::placement::{fits, term_fits, tolerates};
 
 mod affinity;
 mod spread;
 
 pub(super) use self::affinity::prefers;
+pub(super) use self::spread::crowds;
 
-/// The nodes a pod may be on; when there are none, why, as upstream says it.
-pub(super) fn nodes(picture: &Picture, pod: &Value) -> (Vec<SmolStr>, String) {
+/// The nodes a pod may be on; when there are none, why, as upstream says it. `volumes` are those of the pod that are bound.
+pub(super) fn nodes(picture: &Picture, volumes: &[Arc<Value>], pod: &Value) -> (Vec<SmolStr>, String) {
     let mut fitting = Vec::new();
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-    let spread = spread::Spread::of(picture, pod);
+    let spread = spread::Spread::of(picture.nodes.iter(), pod);
     for view in &picture.nodes {
-        match obstacle(picture, view, pod).or_else(|| spread.obstacle(view)) {
+        let found = obstacle(picture, view, pod).or_else(|| spread.obstacle(view));
+        match found.or_else(|| are_elsewhere(volumes, &view.node).then(|| ELSEWHERE.to_owned())) {
             None => fitting.push(view.name.clone()),
             Some(reason) => *reasons.entry(reason).or_default() += 1,
         }
@@ -29,8 +32,24 @@ pub(super) fn nodes(picture: &Picture, pod: &Value) -> (Vec<SmolStr>, String) {
 }
 
 /// Whether a pod may be on a node as this view shows it.
-pub(super) fn may_be_on(picture: &Picture, view: &NodeView, pod: &Value) -> bool {
-    obstacle(picture, view, pod).is_none() && spread::Spread::of(picture, pod).obstacle(view).is_none()
+pub(super) fn may_be_on(picture: &Picture, view: &NodeView, volumes: &[Arc<Value>], pod: &Value) -> bool {
+    let nodes: Vec<&NodeView> = picture.with(view).collect();
+    obstacle(picture, view, pod).is_none()
+        && spread::Spread::of(nodes.iter().copied(), pod).obstacle(view).is_none()
+        && !are_elsewhere(volumes, &view.node)
+}
+
+const ELSEWHERE: &str = "node(s) didn't match PersistentVolume's node affinity";
+
+/// Whether some volumes cannot be reached from a node.
+fn are_elsewhere(volumes: &[Arc<Value>], node: &Value) -> bool {
+    volumes.iter().any(|volume| {
+        let required =
+            volume.at(&["spec", "nodeAffinity", "required"]).filter(|required| !required.is_null());
+        required.is_some_and(|required| {
+            !required.array_at(&["nodeSelectorTerms"]).iter().any(|term| term_fits(term, node))
+        })
+    })
 }
 
 fn obstacle(picture: &Picture, view: &NodeView, pod: &Value) -> Option<String> {

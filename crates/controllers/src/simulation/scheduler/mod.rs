@@ -215,7 +215,8 @@ fn place(picture: &mut Picture, claims: &Claims, pod: Arc<Value>) -> Step {
             return Step::Wait(pod, "Unschedulable", why);
         }
     };
-    let (mut fitting, why) = filter::nodes(picture, &pod);
+    let volumes = claims.bound(&pod);
+    let (mut fitting, mut why) = filter::nodes(picture, &volumes, &pod);
     // Where a volume is on its way the pod goes too, or waits. Only a node that is gone is chosen anew.
     let chosen = delayed.iter().find_map(|claim| selected_node(claim));
     if let Some(node) = chosen.filter(|node| picture.nodes.iter().any(|view| view.name == *node)) {
@@ -240,10 +241,17 @@ fn place(picture: &mut Picture, claims: &Claims, pod: Arc<Value>) -> Step {
         return Step::Wait(pod, "Unschedulable", why);
     }
     let never = pod.str_at(&["spec", "preemptionPolicy"]) == Some("Never");
-    if !never && let Some((node, victims)) = preempt::find(picture, &pod) {
+    if never {
+        why.push_str(" preemption: not eligible due to preemptionPolicy=Never.");
+    } else if let Some((node, victims)) = preempt::find(picture, &volumes, &pod) {
         victims.iter().for_each(|victim| picture.take(&node, victim));
         picture.put(&node, &pod);
         return Step::Preempt { pod, node, victims, why };
+    } else {
+        let len = picture.nodes.len();
+        why.push_str(&format!(
+            " preemption: 0/{len} nodes are available: {len} No preemption victims found for incoming pod."
+        ));
     }
     Step::Wait(pod, "Unschedulable", why)
 }

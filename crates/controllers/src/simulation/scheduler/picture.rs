@@ -74,6 +74,11 @@ impl Picture {
         picture
     }
 
+    /// All nodes, one of them as this view shows it: it may lack pods that the picture has.
+    pub(super) fn with<'a>(&'a self, view: &'a NodeView) -> impl Iterator<Item = &'a NodeView> {
+        self.nodes.iter().map(move |other| if other.name == view.name { view } else { other })
+    }
+
     pub(super) fn put(&mut self, node: &str, pod: &Arc<Value>) {
         if let Some(view) = self.nodes.iter_mut().find(|view| view.name == node) {
             view.put(pod);

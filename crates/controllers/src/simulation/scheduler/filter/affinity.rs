@@ -15,7 +15,7 @@ pub(super) fn obstacle(picture: &Picture, view: &NodeView, pod: &Value) -> Optio
             continue;
         }
         // The first of a group has nobody to be near to but itself.
-        let is_first = matches(picture, pod, pod, &term) && !anywhere(picture, pod, &term);
+        let is_first = matches(picture, pod, pod, &term) && !anywhere(picture, view, pod, &term);
         if !is_first || topology(&view.node, &term).is_none() {
             return Some("node(s) didn't match pod affinity rules");
         }
@@ -24,7 +24,7 @@ pub(super) fn obstacle(picture: &Picture, view: &NodeView, pod: &Value) -> Optio
         return Some("node(s) didn't match pod anti-affinity rules");
     }
     // Those who are there may not want this pod near them.
-    for other in &picture.nodes {
+    for other in picture.with(view) {
         for own in &other.pods {
             let repels = |term: &Value| {
                 matches(picture, own, pod, term)
@@ -55,20 +55,14 @@ pub(in super::super) fn prefers(picture: &Picture, view: &NodeView, pod: &Value)
 /// Whether a term of a pod holds on a node: somebody it selects is in the same place.
 fn near(picture: &Picture, view: &NodeView, pod: &Value, term: &Value) -> bool {
     let Some(place) = topology(&view.node, term) else { return false };
-    let in_place = |other: &&NodeView| topology(&other.node, term) == Some(place);
-    let mut others = picture.nodes.iter().filter(in_place);
-    // The view may lack pods that the picture has.
-    others.any(|other| {
-        let other = if other.name == view.name { view } else { other };
-        other.pods.iter().any(|own| matches(picture, pod, own, term))
-    })
+    let mut others = picture.with(view).filter(|other| topology(&other.node, term) == Some(place));
+    others.any(|other| other.pods.iter().any(|own| matches(picture, pod, own, term)))
 }
 
-fn anywhere(picture: &Picture, pod: &Value, term: &Value) -> bool {
-    let on = |view: &NodeView| {
-        topology(&view.node, term).is_some() && view.pods.iter().any(|own| matches(picture, pod, own, term))
-    };
-    picture.nodes.iter().any(on)
+fn anywhere(picture: &Picture, view: &NodeView, pod: &Value, term: &Value) -> bool {
+    picture.with(view).any(|other| {
+        topology(&other.node, term).is_some() && other.pods.iter().any(|own| matches(picture, pod, own, term))
+    })
 }
 
 fn topology<'v>(node: &'v Value, term: &Value) -> Option<&'v str> {

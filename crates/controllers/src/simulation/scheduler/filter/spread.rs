@@ -1,10 +1,10 @@
-//! Pods that want to be spread evenly over places.
+//! Pods that want to be spread evenly over places, and those that only would like to be.
 
 use std::collections::BTreeMap;
 
 use polder_model::{SmolStr, Value};
 
-use super::super::picture::{NodeView, Picture};
+use super::super::picture::NodeView;
 use super::affinity::selects;
 use crate::workload::placement::{fits, tolerates};
 
@@ -23,10 +23,18 @@ struct Constraint {
 }
 
 impl Spread {
-    pub(super) fn of(picture: &Picture, pod: &Value) -> Spread {
+    pub(super) fn of<'a>(nodes: impl Iterator<Item = &'a NodeView> + Clone, pod: &Value) -> Spread {
+        Spread::with(nodes, pod, |wish| wish != Some("ScheduleAnyway"))
+    }
+
+    fn with<'a>(
+        nodes: impl Iterator<Item = &'a NodeView> + Clone,
+        pod: &Value,
+        is_meant: impl Fn(Option<&str>) -> bool,
+    ) -> Spread {
         let constraints = pod.array_at(&["spec", "topologySpreadConstraints"]).iter();
-        let must = constraints.filter(|one| one.str_at(&["whenUnsatisfiable"]) != Some("ScheduleAnyway"));
-        Spread { constraints: must.map(|one| Constraint::of(picture, pod, one)).collect() }
+        let meant = constraints.filter(|one| is_meant(one.str_at(&["whenUnsatisfiable"])));
+        Spread { constraints: meant.map(|one| Constraint::of(nodes.clone(), pod, one)).collect() }
     }
 
     pub(super) fn obstacle(&self, view: &NodeView) -> Option<String> {
@@ -45,8 +53,25 @@ impl Spread {
     }
 }
 
+/// How crowded each of some nodes is for a pod that would like to be spread, in thousandths of a pod. `None` where a node has no
+/// place at all.
+pub(in super::super) fn crowds(nodes: &[&NodeView], all: &[NodeView], pod: &Value) -> Vec<Option<i64>> {
+    let spread = Spread::with(all.iter(), pod, |wish| wish == Some("ScheduleAnyway"));
+    let crowd = |view: &&NodeView| {
+        spread.constraints.iter().try_fold(0, |sum, constraint| {
+            let there = constraint.places.get(label(&view.node, &constraint.key)?).copied().unwrap_or(0);
+            // A pod more counts for more where there are many places, as upstream has it: by the logarithm of their number.
+            let places = u32::try_from(constraint.places.len()).unwrap_or(u32::MAX).saturating_add(2);
+            let weight =
+                1_000 * i64::from(places.ilog2()) + i64::from(places) * 1_000 / (1 << places.ilog2()) - 1_000;
+            Some(sum + there * weight + (constraint.skew_max - 1) * 1_000)
+        })
+    };
+    nodes.iter().map(crowd).collect()
+}
+
 impl Constraint {
-    fn of(picture: &Picture, pod: &Value, constraint: &Value) -> Constraint {
+    fn of<'a>(nodes: impl Iterator<Item = &'a NodeView>, pod: &Value, constraint: &Value) -> Constraint {
         let empty = Value::Null;
         let key = SmolStr::new(constraint.str_at(&["topologyKey"]).unwrap_or_default());
         let selector = constraint.get("labelSelector").unwrap_or(&empty);
@@ -60,7 +85,7 @@ impl Constraint {
         let spec = pod.get("spec").unwrap_or(&empty);
         let honors_taints = constraint.str_at(&["nodeTaintsPolicy"]) == Some("Honor");
         let ignores_affinity = constraint.str_at(&["nodeAffinityPolicy"]) == Some("Ignore");
-        for view in &picture.nodes {
+        for view in nodes {
             let tolerations = pod.array_at(&["spec", "tolerations"]);
             if (!ignores_affinity && !fits(spec, &view.node))
                 || (honors_taints && !tolerates(tolerations, &view.node, &["NoSchedule", "NoExecute"]))
