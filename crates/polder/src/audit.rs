@@ -94,7 +94,7 @@ impl AuditConfiguration {
             age_seconds_max: i64::from(log.age_days) * DAY,
             files_max: log.files,
         });
-        let webhook = self.webhook.as_ref().map(WebhookConfiguration::open).transpose();
+        let webhook = self.webhook.as_ref().map(|webhook| webhook.open(data_dir)).transpose();
         let trail = self.trail.as_ref().map(|trail| {
             let default = TrailOptions::default();
             let options = TrailOptions {
@@ -116,10 +116,11 @@ impl AuditConfiguration {
 }
 
 impl WebhookConfiguration {
-    fn open(&self) -> anyhow::Result<(WebhookOptions, Arc<dyn AuditPoster>)> {
+    fn open(&self, data_dir: &Path) -> anyhow::Result<(WebhookOptions, Arc<dyn AuditPoster>)> {
         let poster = Poster::new(&self.kubeconfig)?;
         let default = WebhookOptions::default();
         let options = WebhookOptions {
+            owed: Some(data_dir.join("audit-webhook-owed")),
             batch_len_max: self.batch_events.unwrap_or(default.batch_len_max).max(1),
             batch_patience: self.batch_seconds.map_or(default.batch_patience, Duration::from_secs),
             buffer_bytes_max: self.buffer_bytes.unwrap_or(default.buffer_bytes_max),

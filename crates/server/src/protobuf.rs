@@ -47,6 +47,11 @@ fn open(envelope: &Envelope<'_>) -> Result<Document, Status> {
     Ok(Document { value, duplicates: Duplicates::default() })
 }
 
+/// What an answer says. `None` for what is none of ours.
+pub(crate) fn value(bytes: &[u8]) -> Option<Value> {
+    open(&decode_envelope(bytes).ok()?).ok().map(|document| document.value)
+}
+
 /// The message of an answer, by what it says it is. `None` for documents that are none.
 pub(crate) fn message(value: &Value) -> Option<MessageRef<'static>> {
     message_of(value.str_at(&["apiVersion"])?, value.str_at(&["kind"])?)

@@ -349,6 +349,15 @@ fn the_provider_has_a_log() {
     acme.clone().with_header("Impersonate-User", "bob").get(MAPS).expect(403);
     acme.with_token("nonsense").unwrap().get(MAPS).expect(401);
     acme.post(SECRETS, &json!({"metadata": {"name": "s"}, "data": {"a": HIDDEN}})).expect(201);
+    // A secret that was sent to where it does not belong is one all the same.
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "lost"}, "stringData": {"a": HIDDEN}});
+    acme.post(MAPS, &secret).expect(400);
+    acme.post(MAPS, &json!({"metadata": {"name": "lost"}, "stringData": {"a": HIDDEN}}));
+    for media in ["application/vnd.kubernetes.protobuf", "application/yaml"] {
+        let agent = format!("reads {media}");
+        let reader = acme.clone().with_header("Accept", media).with_header("User-Agent", &agent);
+        reader.get(&format!("{MAPS}/one")).expect(200);
+    }
     let mut watch = acme.watch(&format!("{MAPS}?watch=true"));
     watch.must();
     let find = |what: &str, test: &dyn Fn(&Value) -> bool| {
@@ -359,6 +368,11 @@ fn the_provider_has_a_log() {
     assert_eq!((&created["kind"], &created["apiVersion"]), (&json!("Event"), &json!("audit.k8s.io/v1")));
     assert_eq!(created["annotations"]["polder.dev/plane"], "acme");
     assert_eq!(created["requestObject"]["data"]["a"], "b");
+    find("what was lost", &|event| event["verb"] == "create" && event["objectRef"]["name"] == "lost");
+    for media in ["application/vnd.kubernetes.protobuf", "application/yaml"] {
+        let read = find(media, &|event| event["userAgent"] == format!("reads {media}"));
+        assert_eq!(read["responseObject"]["data"]["a"], "b", "{media}: {read}");
+    }
     let refused = find("bob", &|event| event["impersonatedUser"]["username"] == "bob");
     assert_eq!(refused["responseStatus"]["code"], 403);
     assert_eq!(refused["annotations"]["authorization.k8s.io/decision"], "forbid");

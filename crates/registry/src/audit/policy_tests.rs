@@ -91,6 +91,7 @@ fn planes_note_who_changed_what() {
     use Level::{Metadata, None};
     let policy = Policy::of_planes();
     let ann = UserInfo::authenticated("ann", []);
+    let scheduler = UserInfo::authenticated("system:kube-scheduler", []);
     let node = UserInfo::authenticated("system:node:a", [SmolStr::new_static("system:nodes")]);
     for (user, request, expected) in [
         (&ann, "create /configmaps a/b", Metadata),
@@ -103,7 +104,10 @@ fn planes_note_who_changed_what() {
         (&ann, "create authorization.k8s.io/selfsubjectaccessreviews", None),
         (&ann, "get /version", None),
         (&node, "patch /nodes/status a", None),
-        (&UserInfo::system(), "create /configmaps a/b", None),
+        (&node, "create /configmaps a/b", Metadata),
+        (&scheduler, "create /pods/binding a/b", None),
+        // A name alone hides nobody: a plane's administrators can give it.
+        (&scheduler, "create /configmaps a/b", Metadata),
     ] {
         assert_eq!(level(&policy, user, request), expected, "{} {request}", user.name);
     }

@@ -20,7 +20,19 @@ const URI_LEN_MAX: usize = 8 * 1024;
 /// What proxies say about where a request comes from.
 const SOURCES_MAX: usize = 8;
 /// Names of query parameters whose values are cut, in small letters.
-const SECRET_WORDS: [&str; 6] = ["token", "bearer", "password", "secret", "authorization", "credential"];
+const SECRET_WORDS: [&str; 11] = [
+    "token",
+    "bearer",
+    "password",
+    "secret",
+    "authorization",
+    "credential",
+    "api_key",
+    "apikey",
+    "api-key",
+    "jwt",
+    "signature",
+];
 
 /// What stands before the tail in logs and lists.
 pub(super) const HEAD: &[u8] = b"{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\",";
@@ -205,6 +217,7 @@ mod tests {
         check_uri("/api/v1/pods?limit=5&watch=1", "/api/v1/pods?limit=5&watch=1");
         check_uri("/x?token=abc&limit=1", "/x?token=<cut>&limit=1");
         check_uri("/x?access_token=abc", "/x?access_token=<cut>");
+        check_uri("/x?api_key=abc&X-Amz-Signature=0", "/x?api_key=<cut>&X-Amz-Signature=<cut>");
         check_uri("/x?%74oken=abc", "/x?%74oken=<cut>");
         check_uri("/x?Authorization=abc&token=", "/x?Authorization=<cut>&token=");
         check_uri("/x?continue=abc", "/x?continue=abc");

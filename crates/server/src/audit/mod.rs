@@ -158,12 +158,26 @@ impl Audit {
         let trail = trail.map(|(path, options)| {
             Trail::open(&path, options).map_err(|source| AuditError::Trail { path, source })
         });
+        let sink = Sink::new(QUEUE_BYTES_MAX);
+        let waiting = webhook.map(|(options, poster)| {
+            let path = options.owed.clone().unwrap_or_default();
+            let opened = webhook::Waiting::open(options);
+            let (waiting, left) = opened.map_err(|source| AuditError::Log { path, source })?;
+            if left > 0 {
+                sink.counts.lost_webhook.fetch_add(left, Ordering::Relaxed);
+                tracing::error!(
+                    events = left,
+                    "the server was ended while audit events waited for the webhook: so many at most were not sent, and are lost to it"
+                );
+            }
+            Ok((Arc::new(waiting), poster))
+        });
         let audit = Arc::new(Audit {
-            sink: Sink::new(QUEUE_BYTES_MAX),
+            sink,
             when_full,
             policy: ArcSwap::from_pointee(provider),
             trail: trail.transpose()?.map(Arc::new),
-            waiting: webhook.map(|(options, poster)| (Arc::new(webhook::Waiting::new(options)), poster)),
+            waiting: waiting.transpose()?,
             writer: Mutex::default(),
         });
         let mut writer = Writer {

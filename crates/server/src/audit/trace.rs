@@ -4,6 +4,7 @@
 //! There is no trace of a request nobody wants noted. An ordinary answer is noted before it is sent; one that is sent in pieces
 //! when its last piece has left, or its client.
 
+use std::io::Read as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -20,6 +21,8 @@ use super::Audit;
 use super::event::{self, end_object, write_member};
 use super::sink::Outlets;
 use crate::answer::Answer;
+use crate::negotiate::Media;
+use crate::protobuf;
 use crate::route::ResourcePath;
 
 /// More of a body is not noted.
@@ -49,8 +52,10 @@ struct Learned {
     impersonated: Option<UserInfo>,
     annotations: Vec<(String, String)>,
     request: Option<Value>,
-    response: Option<Vec<u8>>,
+    response: Option<Value>,
     truncated: bool,
+    /// What was sent is a credential, wherever it was sent to.
+    is_confidential: bool,
     code: u16,
     failure: Option<Status>,
     panicked: bool,
@@ -111,8 +116,8 @@ impl Trace {
         self.resource.as_ref().map(asked)
     }
 
-    fn is_confidential(&self) -> bool {
-        self.asked().as_ref().is_some_and(holds_credentials)
+    fn is_confidential(&self, learned: &Learned) -> bool {
+        learned.is_confidential || self.asked().as_ref().is_some_and(holds_credentials)
     }
 
     /// As whom the request acts.
@@ -127,7 +132,9 @@ impl Trace {
         learned.name = text(&["metadata", "name"]);
         learned.uid = text(&["metadata", "uid"]);
         learned.resource_version = text(&["metadata", "resourceVersion"]);
-        if self.level() < Level::Request {
+        // Also where it does not belong: what is refused may be noted all the same.
+        learned.is_confidential = is_credential(object);
+        if self.level() < Level::Request || learned.is_confidential {
             return;
         }
         // What is far too long is not even written.
@@ -161,13 +168,11 @@ impl Trace {
     /// The answer is there, and about to be sent.
     pub(crate) fn answered(self: Arc<Self>, answer: &mut Answer, is_long_running: bool) {
         self.learned.lock().code = answer.status().as_u16();
-        let json = answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
-        let readable = json && !answer.headers().contains_key(header::CONTENT_ENCODING);
         let wants = self.level() == Level::RequestResponse && !is_long_running;
-        if wants && !readable {
+        let writing = wants.then(|| Writing::of(answer.headers())).flatten();
+        if wants && writing.is_none() {
             self.learned.lock().truncated = true;
         }
-        let is_kept = wants && readable;
         if is_long_running && answer.status().is_success() {
             self.note(Stage::ResponseStarted);
             answer.body_mut().close_with(Closing { trace: self, kept: None });
@@ -175,23 +180,27 @@ impl Trace {
         }
         match answer.body().whole_bytes() {
             Some(bytes) => {
-                if is_kept {
-                    self.told(bytes);
+                if let Some(writing) = writing {
+                    self.told(bytes, writing);
                 }
                 self.complete();
             }
             None => {
-                let kept = is_kept.then(Vec::new);
+                let kept = writing.map(|writing| (writing, Vec::new()));
                 answer.body_mut().close_with(Closing { trace: self, kept });
             }
         }
     }
 
-    fn told(&self, bytes: &[u8]) {
+    fn told(&self, bytes: &[u8], writing: Writing) {
+        // Before anybody waits for the lock.
+        let read = (bytes.len() <= BODY_BYTES_MAX).then(|| writing.read(bytes)).flatten();
         let mut learned = self.learned.lock();
-        match bytes.len() <= BODY_BYTES_MAX {
-            true => learned.response = Some(bytes.to_vec()),
-            false => learned.truncated = true,
+        match read {
+            // What is answered to a credential may repeat it.
+            Some(_) if learned.is_confidential => {}
+            Some(value) => learned.response = Some(value),
+            None => learned.truncated = true,
         }
     }
 
@@ -244,9 +253,9 @@ impl Trace {
                 write_body("requestObject", object, omits, out);
             }
             if verdict.level == Level::RequestResponse
-                && let Some(Ok(object)) = learned.response.as_deref().map(Value::parse)
+                && let Some(object) = &learned.response
             {
-                write_body("responseObject", &object, omits, out);
+                write_body("responseObject", object, omits, out);
             }
         }
         for (key, time) in [("requestReceivedTimestamp", self.received), ("stageTimestamp", now)] {
@@ -260,7 +269,7 @@ impl Trace {
         if let Some((_, name)) = &self.plane {
             write_member("polder.dev/plane", name.as_str(), out);
         }
-        let confidential = self.is_confidential();
+        let confidential = self.is_confidential(&learned);
         for (key, text) in &learned.annotations {
             if !confidential || is_our_own(key) {
                 write_string(key, out);
@@ -281,7 +290,7 @@ impl Trace {
         if let Some(status) = &learned.failure {
             write_member("status", "Failure", out);
             // Words about a credential may repeat it.
-            if !self.is_confidential() {
+            if !self.is_confidential(learned) {
                 write_member("message", &status.message, out);
             }
             if let Some(reason) = status.reason {
@@ -304,9 +313,68 @@ pub(super) fn asked(path: &ResourcePath) -> AskedResource<'_> {
 
 /// Annotations whose texts are not made of what the client sent.
 fn is_our_own(key: &str) -> bool {
-    ["authorization.k8s.io/", "mutation.webhook.admission.k8s.io/", "pod-security.kubernetes.io/", "k8s.io/"]
-        .iter()
-        .any(|own| key.starts_with(own))
+    const OWN: [&str; 6] = [
+        "authentication.k8s.io/",
+        "authentication.kubernetes.io/",
+        "authorization.k8s.io/",
+        "mutation.webhook.admission.k8s.io/",
+        "pod-security.kubernetes.io/",
+        "k8s.io/",
+    ];
+    OWN.iter().any(|own| key.starts_with(own))
+}
+
+/// Whether an object is a credential by what it says it is, or has what only a secret has; or a list of such.
+fn is_credential(object: &Value) -> bool {
+    let is_one = |object: &Value| {
+        let kind = object.str_at(&["kind"]).unwrap_or_default();
+        matches!(kind, "Secret" | "SecretList" | "TokenRequest" | "TokenReview")
+            || object.get("stringData").is_some()
+    };
+    is_one(object) || object.array_at(&["items"]).iter().any(is_one)
+}
+
+/// How an answer is written.
+#[derive(Clone, Copy)]
+struct Writing {
+    media: Media,
+    is_gzip: bool,
+}
+
+impl Writing {
+    /// `None` for what cannot be read here.
+    fn of(headers: &HeaderMap) -> Option<Writing> {
+        let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+        let media = match kind.split(';').next().unwrap_or_default().trim() {
+            "application/json" => Media::Json,
+            "application/yaml" => Media::Yaml,
+            "application/vnd.kubernetes.protobuf" => Media::Protobuf,
+            _ => return None,
+        };
+        let is_gzip = match headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes) {
+            None => false,
+            Some(b"gzip") => true,
+            Some(_) => return None,
+        };
+        Some(Writing { media, is_gzip })
+    }
+
+    fn read(self, bytes: &[u8]) -> Option<Value> {
+        let mut opened = Vec::new();
+        let bytes = match self.is_gzip {
+            false => bytes,
+            true => {
+                let limit = BODY_BYTES_MAX as u64 + 1;
+                flate2::read::GzDecoder::new(bytes).take(limit).read_to_end(&mut opened).ok()?;
+                (opened.len() <= BODY_BYTES_MAX).then_some(&opened[..])?
+            }
+        };
+        match self.media {
+            Media::Json => Value::parse(bytes).ok(),
+            Media::Yaml => serde_saphyr::from_str(std::str::from_utf8(bytes).ok()?).ok(),
+            Media::Protobuf => protobuf::value(bytes),
+        }
+    }
 }
 
 fn write_object(path: &ResourcePath, learned: &Learned, out: &mut Vec<u8>) {
@@ -353,12 +421,12 @@ fn write_body(key: &str, object: &Value, omit_managed_fields: bool, out: &mut Ve
 pub(crate) struct Closing {
     trace: Arc<Trace>,
     /// What was sent, if somebody wants it noted.
-    kept: Option<Vec<u8>>,
+    kept: Option<(Writing, Vec<u8>)>,
 }
 
 impl Closing {
     pub(crate) fn sent(&mut self, piece: &[u8]) {
-        if let Some(kept) = &mut self.kept
+        if let Some((_, kept)) = &mut self.kept
             && kept.len() <= BODY_BYTES_MAX
         {
             kept.extend_from_slice(piece);
@@ -368,8 +436,8 @@ impl Closing {
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        if let Some(kept) = self.kept.take() {
-            self.trace.told(&kept);
+        if let Some((writing, kept)) = self.kept.take() {
+            self.trace.told(&kept, writing);
         }
         self.trace.complete();
     }

@@ -1,10 +1,15 @@
 //! Events posted to the provider's own server, as an `EventList`, many at a time.
 //!
 //! Events wait in a bounded buffer; when nobody takes them, new ones are lost and counted, and nobody waits for it. A batch that is
-//! refused is sent again a few times, each time later.
+//! refused is sent again a few times, each time later. How many wait is noted in a file, so that a server that was killed knows at its
+//! next start what nobody will ever send, and counts it.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -19,8 +24,10 @@ pub trait AuditPoster: Send + Sync {
     fn post(&self, body: Vec<u8>) -> BoxFuture<'_, Result<(), String>>;
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct WebhookOptions {
+    /// Where it is noted how many events wait.
+    pub owed: Option<PathBuf>,
     /// Events in one batch.
     pub batch_len_max: usize,
     /// How long the first event of a batch waits for others.
@@ -35,6 +42,7 @@ pub struct WebhookOptions {
 impl Default for WebhookOptions {
     fn default() -> WebhookOptions {
         WebhookOptions {
+            owed: None,
             batch_len_max: 400,
             batch_patience: Duration::from_secs(5),
             buffer_bytes_max: 32 << 20,
@@ -53,11 +61,49 @@ pub(super) struct Waiting {
     /// Events with their heads, one after the other, and where each ends.
     events: Mutex<(Vec<u8>, Vec<usize>)>,
     filled: Notify,
+    owed: Owed,
+}
+
+/// Events that were taken and neither sent nor given up yet.
+#[derive(Debug, Default)]
+struct Owed {
+    count: AtomicU64,
+    file: Option<File>,
+}
+
+impl Owed {
+    /// And how many an earlier server has left.
+    fn open(path: &Path) -> io::Result<(Owed, u64)> {
+        let mut options = File::options();
+        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let mut noted = [0; 8];
+        let left = file.read_exact_at(&mut noted, 0).map_or(0, |()| u64::from_le_bytes(noted));
+        let owed = Owed { count: AtomicU64::new(0), file: Some(file) };
+        owed.note(0);
+        Ok((owed, left))
+    }
+
+    fn add(&self, count: u64) {
+        self.note(self.count.fetch_add(count, Ordering::Relaxed) + count);
+    }
+
+    fn settle(&self, count: u64) {
+        self.note(self.count.fetch_sub(count, Ordering::Relaxed) - count);
+    }
+
+    /// What the kernel has is there when the process is not; more is not asked for.
+    fn note(&self, count: u64) {
+        if let Some(file) = &self.file {
+            file.write_all_at(&count.to_le_bytes(), 0).ok();
+        }
+    }
 }
 
 impl Waiting {
-    pub(super) fn new(options: WebhookOptions) -> Waiting {
-        Waiting { options, events: Mutex::default(), filled: Notify::new() }
+    /// And how many events an earlier server could not send any more, at most.
+    pub(super) fn open(options: WebhookOptions) -> io::Result<(Waiting, u64)> {
+        let (owed, left) = options.owed.as_deref().map_or_else(|| Ok(Default::default()), Owed::open)?;
+        Ok((Waiting { options, events: Mutex::default(), filled: Notify::new(), owed }, left))
     }
 
     /// Adds an event; false if there is no room.
@@ -70,6 +116,7 @@ impl Waiting {
         event.iter().for_each(|part| events.0.extend_from_slice(part));
         let end = events.0.len();
         events.1.push(end);
+        self.owed.add(1);
         if events.1.len() == 1 || events.1.len() >= self.options.batch_len_max {
             self.filled.notify_one();
         }
@@ -112,7 +159,7 @@ pub(super) async fn run(
     poster: Arc<dyn AuditPoster>,
     stop: CancellationToken,
 ) {
-    let options = waiting.options;
+    let options = waiting.options.clone();
     loop {
         while waiting.len() == 0 {
             tokio::select! {
@@ -139,6 +186,7 @@ pub(super) async fn run(
                     "the audit webhook does not take events: they are lost"
                 );
             }
+            waiting.owed.settle(count);
             if waiting.len() < options.batch_len_max && !stop.is_cancelled() {
                 break;
             }
@@ -207,7 +255,7 @@ mod tests {
         let options =
             WebhookOptions { batch_len_max: 4, buffer_bytes_max, tries: 3, ..WebhookOptions::default() };
         let audit = Audit::open(AuditOptions::default()).unwrap();
-        let waiting = Arc::new(Waiting::new(options));
+        let waiting = Arc::new(Waiting::open(options).unwrap().0);
         let fake = Arc::new(Fake { refusals: AtomicU32::new(refusals), ..Fake::default() });
         let (stop, poster) = (CancellationToken::new(), fake.clone());
         let running = run(audit.clone(), waiting.clone(), poster, stop.clone());
@@ -234,6 +282,22 @@ mod tests {
             items.len()
         });
         (lens.collect(), lost + audit.counts().lost_webhook.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn what_was_never_sent_is_known_at_the_next_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let owed = Some(directory.path().join("owed"));
+        let options = WebhookOptions { owed, ..WebhookOptions::default() };
+        let (waiting, left) = Waiting::open(options.clone()).unwrap();
+        assert_eq!(left, 0);
+        (0..5).for_each(|number| assert!(waiting.push(&[event(number).as_bytes()])));
+        waiting.owed.settle(2);
+        drop(waiting);
+        let (waiting, left) = Waiting::open(options.clone()).unwrap();
+        assert_eq!((left, waiting.len()), (3, 0));
+        drop(waiting);
+        assert_eq!(Waiting::open(options).unwrap().1, 0, "counted once");
     }
 
     #[tokio::test(start_paused = true)]
