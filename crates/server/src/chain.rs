@@ -76,6 +76,7 @@ pub(crate) async fn serve(
     };
     let is_head = parts.method == Method::HEAD;
     let is_awaited = awaits_leave(&parts);
+    let is_ambiguous = is_ambiguous(&parts);
     let request = http::Request::from_parts(parts, ());
     let audit_id = audit_id(request.headers());
     let style = failure_style(request.headers());
@@ -89,6 +90,9 @@ pub(crate) async fn serve(
 
     let outcome = async {
         drained(&state)?;
+        if is_ambiguous {
+            return Err(Status::bad_request("it is not clear where the body of this request ends"));
+        }
         let route = route?;
         end = patience(&route, &query)?.map(|patience| started + patience);
         // What has no end has one for finding out who asks.
@@ -216,6 +220,10 @@ pub(crate) async fn serve(
     let mut answer = outcome.unwrap_or_else(|status: Status| failed(&status, style, trace.as_ref()));
     let headers = answer.headers_mut();
     headers.insert("Audit-Id", audit_id);
+    if is_ambiguous {
+        // Whatever follows may be a part of it.
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     state.metrics.answered(label, answer.status().as_u16(), started.elapsed());
     if let Some(trace) = trace {
@@ -564,6 +572,15 @@ fn prefix(path: &str, route: &Route) -> String {
 fn awaits_leave(parts: &http::request::Parts) -> bool {
     let says = |name| parts.headers.contains_key(name);
     parts.version < Version::HTTP_2 && says(header::EXPECT) && says(header::CONTENT_LENGTH)
+}
+
+/// Whether somebody in front of us may see the body end elsewhere: it comes in chunks, and in something else too. (A length beside
+/// chunks is not seen here. hyper goes by the chunks, as RFC 9112 has it, and ends the connection after the answer.)
+fn is_ambiguous(parts: &http::request::Parts) -> bool {
+    let mut codings = parts.headers.get_all(header::TRANSFER_ENCODING).iter();
+    let Some(first) = codings.next() else { return false };
+    let is_chunked = first.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    !is_chunked || codings.next().is_some()
 }
 
 /// The one host name a request is for: what the request line or `:authority` says, and the `Host` header. Whoever

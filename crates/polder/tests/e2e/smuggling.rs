@@ -88,6 +88,29 @@ fn ambiguous_requests_are_refused() {
         assert!(codes.len() <= 1, "{what}: a second request was found: {said}");
         assert!(!said.contains("treasure"), "{what}: {said}");
     }
+    // The same with bodies that would be taken: it is their ends that are not.
+    let object = |name: &str| format!(r#"{{"metadata":{{"name":"{name}"}}}}"#);
+    let chunks = |name: &str| format!("{:x}\r\n{}\r\n0\r\n\r\n", object(name).len(), object(name));
+    for (name, headers) in [
+        ("gzip-chunks", "Transfer-Encoding: gzip, chunked"),
+        ("twice-chunks", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked"),
+        ("identity-chunks", "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked"),
+        ("gzip-length-chunks", "Transfer-Encoding: gzip, chunked\r\nContent-Length: 5"),
+    ] {
+        let bytes = post(headers, &chunks(name)).replace("Connection: close\r\n", "") + &inner;
+        let (codes, said) = answers(&acme, &bytes);
+        assert_eq!(codes, [400], "{name}: {said}");
+        acme.get(&format!("{MAPS}/{name}")).expect(404);
+    }
+    // Beside chunks a length does not count (RFC 9112, 6.3), and nothing comes after such a request.
+    for headers in
+        ["Transfer-Encoding: chunked\r\nContent-Length: 5", "Content-Length: 5\r\nTransfer-Encoding: chunked"]
+    {
+        let bytes = post(headers, &chunks("chunks-length")).replace("Connection: close\r\n", "") + &inner;
+        let (codes, said) = answers(&acme, &bytes);
+        assert_eq!(codes.len(), 1, "{headers}: {said}");
+        assert!(!said.contains("treasure"), "{headers}: {said}");
+    }
     acme.get(MAPS).expect(200);
 }
 
