@@ -102,18 +102,18 @@ impl Dialer {
             .map_err(|_| format!("dial tcp: lookup {host}: no such host"))?;
         let addresses: Vec<SocketAddr> = match dial_host.parse::<IpAddr>() {
             Ok(address) => vec![SocketAddr::new(address, dial_port)],
-            Err(_) => self
-                .names
-                .look_up(dial.tenant, dial_host, dial_port)
-                .await
-                .map_err(|_| format!("dial tcp: lookup {dial_host}: no such host"))?,
+            Err(_) => {
+                self.names.look_up(dial.tenant, dial_host, dial_port).await.map_err(|_| unknown(dial_host))?
+            }
         };
-        let mut problem = format!("dial tcp: lookup {dial_host}: no such host");
+        let mut problem = unknown(dial_host);
         let mut stream = None;
         for address in addresses {
             if !dial.trusted && !self.egress.permits(address.ip()) {
-                // Where a name leads is not told: it may be known only here.
-                problem = format!("dial tcp: this server does not connect to {dial_host}");
+                // Where a name leads is not told, nor whether it leads anywhere: it may be known only here.
+                if dial_host.parse::<IpAddr>().is_ok() {
+                    problem = format!("dial tcp: this server does not connect to {dial_host}");
+                }
                 continue;
             }
             match TcpStream::connect(address).await {
@@ -205,6 +205,11 @@ fn is_local(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     let last = host.rsplit('.').next().unwrap_or_default();
     last.eq_ignore_ascii_case("localhost")
+}
+
+/// The same for a name that nobody knows and for one that leads where this server does not connect to.
+fn unknown(host: &str) -> String {
+    format!("dial tcp: lookup {host}: no such host, or none that this server connects to")
 }
 
 fn connect_problem(error: &std::io::Error) -> String {

@@ -96,7 +96,9 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         || (a == 100 && (64..128).contains(&b))
         || (a == 192 && b == 0 && c == 0)
         || (a == 192 && b == 88 && c == 99)
-        || (a == 198 && (b == 18 || b == 19));
+        || (a == 198 && (b == 18 || b == 19))
+        // Where a large cloud answers its own machines about themselves, although it looks like anybody's.
+        || address == Ipv4Addr::new(168, 63, 129, 16);
     !special
 }
 
@@ -144,7 +146,10 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         || (segments[0] & 0xffc0) == 0xfec0
         || segments[..3] == [0x64, 0xff9b, 1]
         || segments[..2] == [0x2001, 0]
-        || segments[..2] == [0x2001, 0xdb8];
+        || segments[..2] == [0x2001, 0xdb8]
+        // For examples (RFC 9637), and for networks that steer packets within themselves (RFC 9602).
+        || (segments[0] == 0x3fff && segments[1] < 0x1000)
+        || segments[0] == 0x5f00;
     !special && carried(address).all(is_public_v4)
 }
 
@@ -161,6 +166,10 @@ mod tests {
             ("172.16.0.1", false),
             ("192.168.1.1", false),
             ("169.254.169.254", false),
+            ("168.63.129.16", false),
+            ("::ffff:168.63.129.16", false),
+            ("3fff::1", false),
+            ("5f00::1", false),
             ("100.64.0.1", false),
             ("0.0.0.0", false),
             ("224.0.0.1", false),

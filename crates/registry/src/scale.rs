@@ -114,6 +114,16 @@ pub(crate) async fn apply(
     write(registry, context, target, options, Source::Apply(number, force)).await
 }
 
+/// A conflict names the version in which the other one wrote: here that of the scale, not of the object.
+fn as_of_scale(target: &Target, mut status: Status) -> Status {
+    let (own, scale) = (format!(" using {}", target.api_version()), " using autoscaling/v1");
+    status.message = status.message.replace(&own, scale);
+    for cause in status.details.iter_mut().flat_map(|details| &mut details.causes) {
+        cause.message = cause.message.replace(&own, scale);
+    }
+    status
+}
+
 const OWNERS: [&str; 2] = ["metadata", "managedFields"];
 
 /// Where a new scale comes from.
@@ -156,7 +166,8 @@ impl Source<'_> {
                 Ok(new.into())
             }
             Source::Apply(number, force) => {
-                let merged = registry.applied(context, target, Some(object), number, *force, options).await?;
+                let merged = registry.applied(context, target, Some(object), number, *force, options).await;
+                let merged = merged.map_err(|status| as_of_scale(target, status))?;
                 Ok(Wanted { scale: scale(target, &merged)?, owners: merged.at(&OWNERS).cloned() })
             }
         }

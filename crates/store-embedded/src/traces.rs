@@ -71,17 +71,25 @@ impl Needles {
         self.len == 0
     }
 
-    /// Looks through the files of the store in a directory. The first hundred places, and how many there are.
+    /// Looks through all files in a directory and below. The first hundred places, and how many there are.
     pub fn search(&self, directory: &Path) -> Result<(Vec<Trace>, u64), OpenError> {
         let mut found = Found::default();
-        let listed = std::fs::read_dir(directory).map_err(OpenError::io("read", directory))?;
-        for entry in listed {
-            let path = entry.map_err(OpenError::io("read", directory))?.path();
-            if path.is_file() {
-                self.search_file(&path, &mut found)?;
+        self.search_below(directory, &mut found)?;
+        Ok((found.traces, found.count))
+    }
+
+    fn search_below(&self, directory: &Path, found: &mut Found) -> Result<(), OpenError> {
+        for entry in std::fs::read_dir(directory).map_err(OpenError::io("read", directory))? {
+            let entry = entry.map_err(OpenError::io("read", directory))?;
+            // Links are not followed.
+            let kind = entry.file_type().map_err(OpenError::io("read", directory))?;
+            if kind.is_dir() {
+                self.search_below(&entry.path(), found)?;
+            } else if kind.is_file() {
+                self.search_file(&entry.path(), found)?;
             }
         }
-        Ok((found.traces, found.count))
+        Ok(())
     }
 
     fn search_file(&self, path: &Path, found: &mut Found) -> Result<(), OpenError> {

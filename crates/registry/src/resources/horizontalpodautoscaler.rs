@@ -194,6 +194,11 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     for (index, metric) in spec.array_at(&["metrics"]).iter().enumerate() {
         validate_metric(metric, &path.member("metrics").index(index), errors);
     }
+    let is_of_others = |metric: &Value| matches!(checks::text(metric, "type"), "Object" | "External");
+    if min == Some(0) && !spec.array_at(&["metrics"]).iter().any(is_of_others) {
+        let text = "must specify at least one Object or External metric to support scaling to zero replicas";
+        errors.push(FieldError::forbidden(path.member("metrics"), text));
+    }
     if let Some(percent) = spec.i64_at(&[CPU_TARGET]).filter(|percent| *percent < 1) {
         let path = "spec.metrics[0].resource.target.averageUtilization";
         errors.push(FieldError::invalid(path, percent, "must be greater than 0"));
@@ -449,6 +454,7 @@ mod tests {
             &[
                 "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1",
                 "spec.maxReplicas: Invalid value: 0: must be greater than 0",
+                "spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero replicas",
             ],
         );
     }

@@ -62,7 +62,10 @@ fn validate_blocks(spec: &Value, blocks: &[&str], path: &FieldPath<'_>, errors: 
         .iter()
         .enumerate()
         .map(|(index, block)| {
-            canonical_cidr(block, &path.index(index), errors).map(|block| block.address.is_ipv4())
+            canonical_cidr(block, &path.index(index), errors);
+            // Of what family one is can be seen although it is not written as it should be.
+            let (address, _) = block.split_once('/')?;
+            address.parse::<std::net::IpAddr>().ok().map(|address| address.is_ipv4())
         })
         .collect();
     if let [Some(first), Some(second)] = families[..]

@@ -167,12 +167,15 @@ impl Place {
         keyring.learn(&store.recovered().resources);
         let mut checked = Checked::default();
         for resource in keyring.resources() {
-            checked.resource(&store, &keyring, resource, &directory)?;
+            checked.resource(&store, &keyring, resource, &self.data_dir)?;
         }
-        checked.search(&directory)?;
+        checked.search(&self.data_dir)?;
         let Checked { sealed, plain, looked_for, found, damaged, .. } = checked;
         say(&format!("{sealed} records sealed, and all of them open; {plain} in plain"))?;
-        say(&format!("looked for {looked_for} pieces of them in {}: found {found}", directory.display()))?;
+        say(&format!(
+            "looked for {looked_for} pieces of them in {}: found {found}",
+            self.data_dir.display()
+        ))?;
         anyhow::ensure!(report.problems_count == 0 && damaged == 0, "the store is damaged");
         anyhow::ensure!(
             plain == 0 && found == 0,
@@ -250,11 +253,10 @@ impl Checked {
             for text in
                 values.into_iter().flat_map(|values| values.iter()).filter_map(|(_, value)| value.as_str())
             {
-                // Certificates are public, and the cluster's own stands in config maps too.
-                let raw =
-                    STANDARD.decode(text).ok().filter(|raw| !raw.starts_with(b"-----BEGIN CERTIFICATE"));
-                pieces.extend(raw);
-                pieces.push(text.as_bytes().to_vec());
+                // Certificates are public: the cluster's own stand in config maps, and in files of their own.
+                let is_public = |text: &[u8]| text.starts_with(b"-----BEGIN CERTIFICATE");
+                pieces.extend(STANDARD.decode(text).ok().filter(|raw| !is_public(raw)));
+                pieces.extend(Some(text.as_bytes().to_vec()).filter(|text| !is_public(text)));
             }
         }
         pieces.sort_by_key(|piece| std::cmp::Reverse(piece.len()));
