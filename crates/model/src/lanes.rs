@@ -143,6 +143,11 @@ impl<T> Lanes<T> {
         self.lanes.contains_key(&plane)
     }
 
+    /// Whose item [`pop`](Lanes::pop) would give.
+    pub fn next(&self) -> Option<PlaneId> {
+        self.ring.front().copied()
+    }
+
     /// Whether [`pop`](Lanes::pop) has something to give.
     pub fn has_next(&self) -> bool {
         !self.ring.is_empty()

@@ -43,12 +43,7 @@ impl Opening<'_> {
     pub(crate) fn open(&self, hosts: &[String], serving: &[ServingFiles]) -> anyhow::Result<Opened> {
         let directory = self.data_dir.join("pki");
         if !self.storage.is_shared() {
-            let pki = Pki::open(&directory, hosts, now())?;
-            pki.set_serving(serving.to_vec(), now()).context("tls")?;
-            let site = self.site([pki.ca(), pki.front_proxy_ca()]);
-            let created = created()?;
-            let (store, resign) = self.store(|_| Ok(beginning(&site, &created)))?;
-            return Ok(Opened { store, pki: Arc::new(pki), site, resign });
+            return self.open_alone(&directory, hosts, serving);
         }
         let created = created()?;
         let mut first = None;
@@ -80,6 +75,35 @@ impl Opening<'_> {
         let keys = Arc::new(StoredKeys::new(store.clone()));
         let pki = Pki::open_with(keys, &directory, hosts, now())?;
         pki.set_serving(serving.to_vec(), now()).context("tls")?;
+        Ok(Opened { store, pki: Arc::new(pki), site, resign })
+    }
+
+    /// A store of this server alone. One that was shared before has the keys in it: from then on they are in the file, and only there.
+    fn open_alone(
+        &self,
+        directory: &Path,
+        hosts: &[String],
+        serving: &[ServingFiles],
+    ) -> anyhow::Result<Opened> {
+        let (created, mut found, mut is_in_store) = (created()?, None, false);
+        let (store, resign) = self.store(|core| {
+            let stored = core(&StoredKeys::resource(), &StoredKeys::name())?;
+            is_in_store = stored.is_some();
+            if let Some(record) = stored.filter(|_| !KeyFile::is_there(directory)) {
+                let keys = StoredKeys::decode(&record).map_err(failed)?;
+                KeyFile::put(directory, &keys).map_err(failed)?;
+            }
+            let pki = Pki::open(directory, hosts, now()).map_err(failed)?;
+            pki.set_serving(serving.to_vec(), now()).map_err(failed)?;
+            let site = self.site([pki.ca(), pki.front_proxy_ca()]);
+            let beginning = beginning(&site, &created);
+            found = Some((pki, site));
+            Ok(beginning)
+        })?;
+        let (pki, site) = found.context("the store did not ask what planes start with")?;
+        if is_in_store {
+            StoredKeys::new(store.clone()).forget().context("the keys in the store")?;
+        }
         Ok(Opened { store, pki: Arc::new(pki), site, resign })
     }
 
@@ -120,7 +144,7 @@ fn beginning(site: &bootstrap::Site, created: &str) -> Beginning<'static> {
 
 /// Keys for a store that has none. A server that was alone before brings its own.
 fn first_keys(directory: &Path) -> Result<Keys, PkiError> {
-    match directory.join("keys.json").exists() {
+    match KeyFile::is_there(directory) {
         true => {
             tracing::info!("the keys in {} are put into the store for all replicas", directory.display());
             KeyFile::existing(directory)?.read()

@@ -92,6 +92,11 @@ impl StoreSettings {
         }
     }
 
+    /// Whether they say what planes are kept in.
+    pub(crate) fn is_told(&self) -> bool {
+        self.url.is_some()
+    }
+
     pub(crate) fn storage(self) -> anyhow::Result<Storage> {
         let url = self.url.unwrap_or_default();
         let (scheme, hosts) = url.split_once("://").unwrap_or((&url, ""));

@@ -46,6 +46,14 @@ impl StoredKeys {
         })
     }
 
+    /// They are elsewhere from now on.
+    pub(crate) fn forget(&self) -> Result<(), PkiError> {
+        let resource = self.store.resource_id(&StoredKeys::resource());
+        let key = Key { plane: PlaneId::CORE, resource, name: StoredKeys::name() };
+        let forgotten = self.wait(self.store.commit(Change::delete(key, Expect::Anything)));
+        forgotten.map(drop).map_err(|error| PkiError::Kept(Box::new(error)))
+    }
+
     async fn stored(&self) -> Result<(Keys, Revision), PkiError> {
         let core = self.store.plane_by_id(PlaneId::CORE);
         let core = core.ok_or_else(|| PkiError::Kept("there is no core plane".into()))?;

@@ -85,11 +85,13 @@ impl Presenter<'_> {
         Ok(out)
     }
 
-    /// Whether what is asked for is what stands in a message that was kept.
+    /// Whether what is asked for is what stands in a message that was kept. Events are one thing in two groups, with a message in
+    /// each, and are seldom read twice.
     fn is_whole_message(&self) -> bool {
         self.media == Media::Protobuf
             && matches!(self.form, Form::Whole)
             && !self.target.definition.is_custom()
+            && self.target.definition.kind != "Event"
     }
 
     fn part(&self, stored: &StoredObject) -> Result<Bytes, Status> {

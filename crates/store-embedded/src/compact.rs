@@ -145,8 +145,8 @@ fn forget_before(transaction: &Transaction<'_>, entry: &LogEntry) -> Result<(), 
 }
 
 /// Whether a deletion in this space hides an object of a parent.
-fn hides(
-    transaction: &Transaction<'_>,
+pub(crate) fn hides(
+    transaction: &Connection,
     space: SpaceId,
     resource: ResourceId,
     name: &ObjectName,
@@ -176,7 +176,7 @@ fn hides(
     Err(EngineError::Damaged(format!("space {} is its own ancestor", space.0)))
 }
 
-fn parent(transaction: &Transaction<'_>, space: SpaceId) -> Result<Option<SpaceId>, EngineError> {
+fn parent(transaction: &Connection, space: SpaceId) -> Result<Option<SpaceId>, EngineError> {
     let mut statement =
         transaction.prepare_cached("SELECT row FROM spaces WHERE id = ?1").map_err(engine_error)?;
     let mut rows = statement.query([space.0.cast_signed()]).map_err(engine_error)?;

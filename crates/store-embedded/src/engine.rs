@@ -184,7 +184,15 @@ impl Engine for SqliteEngine {
         let transaction =
             connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(engine_error)?;
         let mut chain = self.current.chain;
-        if !empty {
+        // Commits that nobody will ask about leave no trace but their number.
+        let is_forgotten = !empty
+            && batch.objects.is_empty()
+            && batch.floor >= batch.last
+            && self.compacted.revision == self.current.revision;
+        if is_forgotten {
+            database::set_compacted(&transaction, Mark { revision: batch.last, chain })
+                .map_err(engine_error)?;
+        } else if !empty {
             let mut writer = CommitWriter {
                 transaction: &transaction,
                 sealer: &mut self.sealer,
@@ -210,6 +218,9 @@ impl Engine for SqliteEngine {
 
         if !empty {
             self.current = Mark { revision: batch.last, chain };
+        }
+        if is_forgotten {
+            self.compacted = self.current;
         }
         self.note();
         Ok(())

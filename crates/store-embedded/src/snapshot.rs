@@ -7,21 +7,23 @@ use std::path::Path;
 use std::sync::Arc;
 
 use polder_model::{GroupResource, PlaneId, SmolStr};
-use polder_store::copy::{Digest, Take, is_copied};
+use polder_store::copy::{Digest, Take, check_whole, is_copied, is_portable};
 use polder_store::engine::{
-    Batch, EngineError, FilledVersion, LogEntry, ObjectWrite, PlaneRow, PlaneWrite, SpaceKey, SpaceRow,
+    Batch, EngineError, FilledVersion, LogEntry, Note, ObjectWrite, PlaneRow, PlaneWrite, SpaceKey, SpaceRow,
     SpaceState, Version,
 };
-use polder_store::replica::{Act, Entry, Kept};
+use polder_store::replica::{Act, Entry, Kept, is_half_filled};
 use polder_store::{ObjectName, ResourceId, Revision, SpaceId};
 
+use crate::compact::hides;
 use crate::database::{self, Purpose, revision_column};
 use crate::engine::{self, lock};
 use crate::error::{OpenError, engine_error};
+use crate::key::{self, KeyRange};
+use crate::keys;
 use crate::log::Commit;
 use crate::pool::ReadConnection;
 use crate::reader::{self, blob};
-use crate::{key, keys};
 
 /// What is handed out at one time.
 const PART_LEN: usize = 1_000;
@@ -51,12 +53,28 @@ pub struct Rows {
 impl Snapshot {
     /// A store that a server may be using.
     pub fn of(directory: &Path) -> Result<Snapshot, OpenError> {
-        Snapshot::with(directory, None)
+        Snapshot::with(directory, None)?.whole(directory)
     }
 
     /// A store that no server uses, nor can use before this is let go.
     pub fn at_rest(directory: &Path) -> Result<Snapshot, OpenError> {
-        Snapshot::with(directory, Some(lock(directory)?))
+        Snapshot::with(directory, Some(lock(directory)?))?.whole(directory)
+    }
+
+    /// What somebody is copying into a store.
+    pub fn unfinished(directory: &Path) -> Result<Snapshot, OpenError> {
+        Snapshot::with(directory, None)
+    }
+
+    /// Half a store is none.
+    fn whole(self, directory: &Path) -> Result<Snapshot, OpenError> {
+        let notes = database::notes(&self.connection.connection);
+        let checked = notes.and_then(|notes| match is_half_filled(&notes) {
+            true => Err(EngineError::Failed("it is being filled, or was left half filled".into())),
+            false => check_whole(&notes),
+        });
+        checked.map_err(|error| OpenError::engine(&directory.join(database::FILE_NAME), error))?;
+        Ok(self)
     }
 
     fn with(directory: &Path, lock: Option<File>) -> Result<Snapshot, OpenError> {
@@ -72,6 +90,11 @@ impl Snapshot {
             Ok(Snapshot { connection, rows, _lock: lock })
         })();
         taken.map_err(|error| OpenError::engine(&path, error))
+    }
+
+    /// What says which keys the store needs.
+    pub fn notes(&self) -> Vec<Note> {
+        self.rows.notes.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
     pub fn rows(&self) -> &Rows {
@@ -99,7 +122,8 @@ impl Snapshot {
         let keys = keys
             .iter()
             .map(|(space, wrapped)| Kept::Key(SpaceKey { space: *space, wrapped: wrapped.clone() }));
-        let rows: Vec<Kept> = spaces.chain(planes).chain(notes).chain(keys).collect();
+        // Notes first: they say which keys are needed for the rest.
+        let rows: Vec<Kept> = notes.chain(spaces).chain(planes).chain(keys).collect();
         rows.chunks(PART_LEN).try_for_each(|part| take(part.to_vec()))?;
         let mut parts = Parts { part: Vec::new(), bytes: 0, take };
         self.objects(&[], &[0xff; 9], &mut |_, kept, len| parts.push(kept, len))?;
@@ -139,20 +163,28 @@ impl Snapshot {
             .filter(|entry| !before.spaces.contains_key(&entry.space))
             .map(|entry| (entry.space, entry.resource, entry.name.clone(), entry.revision))
             .collect();
+        let entry = self.entry(Act::Fill(SpaceId(0), Vec::new()));
         for space in new {
-            let (low, high) = (space.0.to_be_bytes(), (space.0 + 1).to_be_bytes());
-            let mut versions: Vec<FilledVersion> = Vec::new();
-            self.objects(&low, &high, &mut |resource, kept, _| {
+            let KeyRange { low, high } = KeyRange::space(space);
+            let (mut versions, mut bytes) = (Vec::new(), 0);
+            let mut fill = |versions: &mut Vec<FilledVersion>| match versions.is_empty() {
+                true => Ok(()),
+                false => take(Entry { act: Act::Fill(space, std::mem::take(versions)), ..entry.clone() }),
+            };
+            self.objects(&low, &high, &mut |resource, kept, len| {
                 if let Kept::Object { name, version, .. } = kept
                     && !logged.contains(&(space, resource, name.clone(), version.revision))
                 {
                     versions.push(FilledVersion { resource, name, version });
+                    bytes += len;
+                }
+                if versions.len() >= PART_LEN || bytes >= PART_BYTES {
+                    bytes = 0;
+                    fill(&mut versions)?;
                 }
                 Ok(())
             })?;
-            for part in versions.chunks(PART_LEN) {
-                take(self.entry(Act::Fill(space, part.to_vec())))?;
-            }
+            fill(&mut versions)?;
         }
         self.commits(before.current, commits, take)
     }
@@ -245,11 +277,19 @@ impl Snapshot {
             last.extend_from_slice(found);
             let damaged = || EngineError::Damaged(format!("{} is no object", key::describe(found)));
             let (space, resource, name) = key::decode(found).ok_or_else(damaged)?;
-            let Some(space_row) = self.rows.spaces.get(&space) else { continue };
+            if !self.rows.spaces.contains_key(&space) {
+                continue;
+            }
             let revision = reader::revision(row, 1)?;
             let record = opener.open(found, revision, blob(row, 2)?)?;
-            if record.is_none() && is_bare(connection, &self.rows, space_row, resource, &name)? {
+            if record.is_none() && !hides(connection, space, resource, &name)? {
                 continue;
+            }
+            if record.as_ref().is_some_and(|record| !is_portable(record)) {
+                return Err(EngineError::Failed(
+                    format!("{name} was sealed by an early build of polder and cannot be copied: write it anew, unchanged or not")
+                        .into(),
+                ));
             }
             let known = self.rows.resources.get(&resource).cloned();
             let group_resource = known.ok_or_else(|| {
@@ -261,27 +301,6 @@ impl Snapshot {
         }
         Ok(())
     }
-}
-
-/// Whether an object that was deleted in a space is in none below it either.
-fn is_bare(
-    connection: &rusqlite::Connection,
-    rows: &Rows,
-    space: &SpaceRow,
-    resource: ResourceId,
-    name: &ObjectName,
-) -> Result<bool, EngineError> {
-    let mut statement =
-        connection.prepare_cached("SELECT 1 FROM versions WHERE key = ?1 LIMIT 1").map_err(engine_error)?;
-    let (mut below, mut key) = (space.parent, Vec::new());
-    while let Some(space) = below {
-        key::encode(space, resource, name, &mut key)?;
-        if statement.exists([&key]).map_err(engine_error)? {
-            return Ok(false);
-        }
-        below = rows.spaces.get(&space).and_then(|row| row.parent);
-    }
-    Ok(true)
 }
 
 impl Rows {

@@ -283,7 +283,8 @@ pub struct Batch {
     /// Keys to keep with spaces, wrapped: the engine does not know what they open. All are equally long. What stood in their
     /// place is overwritten. A space that this batch writes as dropped loses its key in this batch, without a trace.
     pub keys: Vec<SpaceKey>,
-    /// What is read through these rows is right after this revision only: other replicas forget history up to it first.
+    /// What is read through these rows is right after this revision only: other replicas forget history up to it first. A batch without
+    /// objects that has all its commits behind this has them forgotten already, however many they are.
     pub floor: Revision,
     /// Small things to keep under a name; without a value, to forget.
     pub notes: Vec<(SmolStr, Option<Arc<[u8]>>)>,

@@ -365,6 +365,11 @@ fn noted<'a>(notes: &'a [Note], name: &str) -> Option<&'a Arc<[u8]>> {
     notes.iter().find(|(own, _)| own == name).map(|(_, value)| value)
 }
 
+/// Whether an engine was left half filled with what a journal has.
+pub fn is_half_filled(notes: &[Note]) -> bool {
+    noted(notes, RESTORING).is_some()
+}
+
 /// Whether a note says where an engine stands to a journal, and not what it has.
 pub(crate) fn is_own_note(name: &str) -> bool {
     [POSITION, IDENTITY, RESTORING].contains(&name)

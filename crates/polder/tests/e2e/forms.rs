@@ -237,3 +237,27 @@ fn rows_say_what_is_finished() {
         json!([{"type": "Completed", "status": "True", "reason": "Failed", "message": "The pod failed."}]);
     assert_eq!(conditions(), failed);
 }
+
+/// An event is one object in two groups, with a message in each: whoever reads it in one does not get that of the other, whichever
+/// was read before.
+#[test]
+fn events_have_a_message_in_each_group() {
+    let polder = Polder::start();
+    let acme = polder.plane("acme").with_header("Accept", PROTOBUF);
+    for (index, order) in [["v1", "events.k8s.io/v1"], ["events.k8s.io/v1", "v1"]].iter().enumerate() {
+        let name = format!("e{index}");
+        let event = json!({
+            "metadata": {"name": name}, "type": "Normal", "reason": "r", "message": "what is to be noted",
+            "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},
+        });
+        acme.post("/api/v1/namespaces/default/events", &event).expect(201);
+        for version in [order[0], order[1], order[0]] {
+            let root = if version == "v1" { "/api/v1".to_owned() } else { format!("/apis/{version}") };
+            let body = acme.get(&format!("{root}/namespaces/default/events/{name}")).expect(200).body;
+            // The text is number 4 of one message, and number 10 of the other.
+            let number = if version == "v1" { 4 } else { 10 };
+            let text = [&[number << 3 | 2, 19][..], b"what is to be noted"].concat();
+            assert!(body.windows(text.len()).any(|window| window == text), "{order:?} {version}");
+        }
+    }
+}

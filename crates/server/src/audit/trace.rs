@@ -198,7 +198,7 @@ impl Trace {
         let mut learned = self.learned.lock();
         match read {
             // What is answered to a credential may repeat it.
-            Some(_) if learned.is_confidential => {}
+            Some(value) if learned.is_confidential || is_credential(&value) => {}
             Some(value) => learned.response = Some(value),
             None => learned.truncated = true,
         }

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -67,7 +67,7 @@ pub(super) struct Waiting {
 /// Events that were taken and neither sent nor given up yet.
 #[derive(Debug, Default)]
 struct Owed {
-    count: AtomicU64,
+    count: Mutex<u64>,
     file: Option<File>,
 }
 
@@ -78,21 +78,23 @@ impl Owed {
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         let mut noted = [0; 8];
         let left = file.read_exact_at(&mut noted, 0).map_or(0, |()| u64::from_le_bytes(noted));
-        let owed = Owed { count: AtomicU64::new(0), file: Some(file) };
-        owed.note(0);
+        let owed = Owed { count: Mutex::new(0), file: Some(file) };
+        owed.change(|count| count);
         Ok((owed, left))
     }
 
-    fn add(&self, count: u64) {
-        self.note(self.count.fetch_add(count, Ordering::Relaxed) + count);
+    fn add(&self, more: u64) {
+        self.change(|count| count + more);
     }
 
-    fn settle(&self, count: u64) {
-        self.note(self.count.fetch_sub(count, Ordering::Relaxed) - count);
+    fn settle(&self, sent: u64) {
+        self.change(|count| count.saturating_sub(sent));
     }
 
     /// What the kernel has is there when the process is not; more is not asked for.
-    fn note(&self, count: u64) {
+    fn change(&self, change: impl FnOnce(u64) -> u64) {
+        let mut count = self.count.lock();
+        *count = change(*count);
         if let Some(file) = &self.file {
             file.write_all_at(&count.to_le_bytes(), 0).ok();
         }

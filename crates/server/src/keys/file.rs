@@ -66,6 +66,11 @@ impl KeyFile {
         Ok(own)
     }
 
+    /// Whether a directory has keys.
+    pub fn is_there(directory: &Path) -> bool {
+        directory.join(FILE).exists()
+    }
+
     /// Puts keys from elsewhere into a directory that has none.
     pub fn put(directory: &Path, keys: &Keys) -> Result<(), PkiError> {
         let own = KeyFile::without_keys(directory)?;

@@ -31,6 +31,7 @@ mod recover;
 mod replace;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,6 +45,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::chores::History;
 use self::group::{Asked, Group, Space};
 use self::merge::Merging;
+use self::waiting::{Shares, Waiting};
 use crate::change::{Change, CommitError, Committed};
 use crate::engine::{Bell, Bounds, Engine, EngineError, Reader};
 use crate::key::{Revision, SpaceId};
@@ -97,6 +99,7 @@ pub(crate) fn start_ticks(jobs: mpsc::WeakSender<Job>) -> std::io::Result<()> {
 
 pub(crate) struct Committer {
     engine: Box<dyn Engine>,
+    waiting: Waiting,
     /// Its own, so that writes do not wait for reads.
     reader: Arc<dyn Reader>,
     shared: Arc<Shared>,
@@ -140,20 +143,23 @@ impl Committer {
                 // What is queued is still done; the loop ends when it is.
                 queue.close();
             }
-            let first = if self.has_chores() {
-                match queue.try_recv() {
-                    Ok(job) => Some(job),
-                    Err(mpsc::error::TryRecvError::Empty) => {
-                        self.do_chore();
-                        continue;
+            if self.waiting.is_empty() {
+                let first = if self.has_chores() {
+                    match queue.try_recv() {
+                        Ok(job) => Some(job),
+                        Err(mpsc::error::TryRecvError::Empty) => {
+                            self.do_chore();
+                            continue;
+                        }
+                        Err(mpsc::error::TryRecvError::Disconnected) => None,
                     }
-                    Err(mpsc::error::TryRecvError::Disconnected) => None,
-                }
-            } else {
-                queue.blocking_recv()
-            };
-            let Some(first) = first else { return };
-            self.run_group(first, &mut queue);
+                } else {
+                    queue.blocking_recv()
+                };
+                let Some(first) = first else { return };
+                self.take(first);
+            }
+            self.run_group(&mut queue);
             // Under unbroken load the chores still get their turn, a little after each group.
             if self.has_chores() {
                 self.do_chore();
@@ -161,36 +167,45 @@ impl Committer {
         }
     }
 
-    /// Commits the first job and what waits behind it.
-    fn run_group(&mut self, first: Job, queue: &mut mpsc::Receiver<Job>) {
+    /// Lines a change up; does anything else at once.
+    fn take(&mut self, job: Job) {
+        match job {
+            Job::Commit { reply, .. } if self.stopped => drop(reply.send(Err(CommitError::Stopped))),
+            Job::Compact { reply, .. } if self.stopped => drop(reply.send(Err(CommitError::Stopped))),
+            Job::Commit { change, reply } => self.waiting.push(change, reply),
+            Job::Compact { floor, reply } => {
+                let floor = floor.min(self.shared.current());
+                self.history.floor = self.history.floor.max(floor);
+                let outcome = self.compact_fully();
+                reply.send(outcome).ok();
+            }
+            Job::Settle { reply } => self.settling.push(reply),
+            Job::Tick => self.tick(),
+            // What other replicas did is looked at before each group. If that is not all, the engine says so.
+            Job::News | Job::Stop => {}
+        }
+    }
+
+    /// Commits what waits, as much of it as goes together.
+    fn run_group(&mut self, queue: &mut mpsc::Receiver<Job>) {
         self.catch_up_or_log();
         self.shared.set_leading(!self.stopped && self.engine.leads());
         let mut group = self.new_group();
-        let mut next = Some(first);
-        let mut taken = 0;
-        while let Some(job) = next.take() {
-            match job {
-                Job::Commit { reply, .. } if self.stopped => drop(reply.send(Err(CommitError::Stopped))),
-                Job::Compact { reply, .. } if self.stopped => drop(reply.send(Err(CommitError::Stopped))),
-                Job::Commit { change, reply } => {
-                    let answer = self.plan(&mut group, &change);
-                    group.asked.push(Asked { change, reply, answer });
-                }
-                Job::Compact { floor, reply } => {
-                    let floor = floor.min(self.shared.current());
-                    self.history.floor = self.history.floor.max(floor);
-                    let outcome = self.compact_fully();
-                    reply.send(outcome).ok();
-                }
-                Job::Settle { reply } => self.settling.push(reply),
-                Job::Tick => self.tick(),
-                // What is planned already is planned on what was known. If that is not all, the engine says so.
-                Job::News | Job::Stop => {}
+        let (mut taken, mut shares) = (0, Shares::default());
+        while taken < GROUP_LEN_MAX && !group.is_long(&self.bounds) {
+            while self.waiting.takes_more()
+                && let Ok(job) = queue.try_recv()
+            {
+                self.take(job);
             }
+            let Some((change, reply)) = self.waiting.pop(&mut shares) else { break };
             taken += 1;
-            if taken < GROUP_LEN_MAX && !group.is_long(&self.bounds) {
-                next = queue.try_recv().ok();
+            if self.stopped {
+                reply.send(Err(CommitError::Stopped)).ok();
+                continue;
             }
+            let answer = self.plan(&mut group, &change);
+            group.asked.push(Asked { change, reply, answer });
         }
         self.finish(group).ok();
     }

@@ -12,6 +12,7 @@ use super::chores::History;
 use super::group::{Group, Space};
 use super::layers::{STACK_LEN_MAX, space_id};
 use super::merge::{Merging, sources_of};
+use super::waiting::Waiting;
 use super::{Committer, NO_PLANE};
 use crate::change::{Change, CommitError, Expect};
 use crate::engine::{
@@ -52,6 +53,7 @@ impl Committer {
             reader: Arc::new(Noting::new(engine.own_reader(), shared.damaged.clone())),
             bounds: engine.bounds(),
             engine,
+            waiting: Waiting::new(),
             shared,
             spaces: HashMap::with_capacity(recovered.spaces.len()),
             layers: HashMap::new(),

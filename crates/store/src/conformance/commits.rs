@@ -179,6 +179,21 @@ pub(super) async fn a_key_is_written_once(setup: &Setup<'_>) {
     world.check_usage(&plane).await;
 }
 
+/// A plane with much waiting does not keep others waiting for all of it; what one plane asks for is done in order.
+pub(super) async fn planes_take_turns(setup: &Setup<'_>) {
+    let world = setup.world();
+    let (busy, quiet) = (world.plane("busy").await, world.plane("quiet").await);
+    let put = |plane: &Plane, index: i64| {
+        Change::put(world.pod(plane, &format!("ns/{index}")), record("x", index), Expect::Absent)
+    };
+    let changes = (0..60).map(|index| put(&busy, index)).chain([put(&quiet, 0), put(&quiet, 1)]).collect();
+    let answers = world.commit_group(changes).await;
+    let revisions: Vec<Revision> = answers.into_iter().map(|answer| answer.unwrap().revision).collect();
+    let (busy, quiet) = revisions.split_at(60);
+    assert!(busy.is_sorted() && quiet.is_sorted(), "{revisions:?}");
+    assert!(quiet[1] < busy[4], "{revisions:?}");
+}
+
 pub(super) async fn guards(setup: &Setup<'_>) {
     let world = setup.world();
     let (plane, other) = (world.plane("p").await, world.plane("other").await);

@@ -72,7 +72,7 @@ macro_rules! conformance_cases {
                 rows_come_back, spaces_are_dropped_whole, compaction_keeps_what_is_visible,
                 deletions_that_hide_nothing_go;
             commits: counters_lose_no_update, expectations, several_writes_are_one_commit, a_key_is_written_once,
-                guards, readers_never_go_back, names_without_a_place;
+                planes_take_turns, guards, readers_never_go_back, names_without_a_place;
             watches: resume_from_every_revision, watchers_agree, slow_watchers_miss_nothing, memory_equals_log,
                 watch_from_the_future, cancelled_waits_lose_nothing, watches_end, progress_never_runs_ahead,
                 resuming_reads_only_its_plane, heavy_events_do_not_pile_up;

@@ -15,6 +15,10 @@ use crate::replica::Kept;
 const FIRST_LINE: &[u8] = b"polder backup 1\n";
 /// Longer frames are damage: a part has some megabytes, or one object.
 const FRAME_BYTES_MAX: u32 = 64 << 20;
+/// And things in it.
+const PART_LEN_MAX: usize = 1 << 20;
+/// No store has come so far.
+const REVISION_MAX: Revision = Revision(1 << 60);
 const LEVEL: i32 = 3;
 
 /// What stands before everything else.
@@ -124,6 +128,7 @@ impl<R: Read> Reader<R> {
             let (created, attached) = (input.text()?.to_string(), input.bytes()?.into());
             Some(Head { revision, created, attached })
         })();
+        let head = head.filter(|head: &Head| head.revision <= REVISION_MAX);
         reader.head = head.ok_or(FileError::Damaged("its head cannot be read"))?;
         Ok(reader)
     }
@@ -139,7 +144,15 @@ impl<R: Read> Reader<R> {
                 let (mut input, mut part) = (Input(&self.frame), Vec::new());
                 while input.end().is_none() {
                     let kept = codec::kept(&mut input);
-                    part.push(kept.ok_or(FileError::Damaged("something in it cannot be read"))?);
+                    let kept = kept.ok_or(FileError::Damaged("something in it cannot be read"))?;
+                    if matches!(&kept, Kept::Object { version, .. } if version.revision > self.head.revision)
+                    {
+                        return Err(FileError::Damaged("something in it is newer than all of it"));
+                    }
+                    if part.len() >= PART_LEN_MAX {
+                        return Err(FileError::Damaged("a part has too much in it"));
+                    }
+                    part.push(kept);
                 }
                 self.digest.add(&part);
                 Ok(Some(part))

@@ -16,12 +16,12 @@ use polder_model::SmolStr;
 pub use self::digest::Digest;
 use crate::engine::{Batch, Bounds, Engine, EngineError, FilledVersion, Note, PlaneWrite, Recovered};
 use crate::key::{Revision, SpaceId};
+use crate::object::Record;
 use crate::replica::{Act, Entry, Kept, Numbering, is_own_note, note, rows};
+use crate::sealed::is_bound_by_name;
 
 /// The note of an engine that something is being copied into.
 const COPYING: &str = "copy-unfinished";
-/// Commits that an engine is told of at one time, when it hears nothing of them but that there were some.
-const COMMITS_LEN_MAX: u64 = 4_096;
 /// What is written at one time, however much an engine takes.
 const PART_LEN_MAX: usize = 1_000;
 const PART_BYTES_MAX: usize = 4 << 20;
@@ -73,13 +73,19 @@ impl<'a> Copy<'a> {
 }
 
 /// Whether an engine has a store, and not a part of one.
-pub(crate) fn check_whole(notes: &[Note]) -> Result<(), EngineError> {
+pub fn check_whole(notes: &[Note]) -> Result<(), EngineError> {
     match notes.iter().any(|(name, _)| name == COPYING) {
         true => Err(EngineError::Failed(
-            "something was being copied into it and did not come to an end: remove what is there, and copy again".into(),
+            "something was being copied into it and did not come to an end: remove what is there, and copy again"
+                .into(),
         )),
         false => Ok(()),
     }
+}
+
+/// Whether a record can be opened wherever it is copied to.
+pub fn is_portable(record: &Record) -> bool {
+    record.sealed().is_none_or(is_bound_by_name)
 }
 
 /// Whether a note is part of what there is, and not of where it is.
@@ -151,10 +157,9 @@ impl<'a> Filling<'a> {
 
     /// Tells the engine of commits without saying what was in them: all there is is there already.
     pub(crate) fn reach(&mut self, current: Revision) -> Result<(), EngineError> {
-        while self.current < current {
-            let last = Revision(current.0.min(self.current.0 + COMMITS_LEN_MAX));
-            self.engine.apply(&Batch { last, ..rows(self.current) })?;
-            self.current = last;
+        if self.current < current {
+            self.engine.apply(&Batch { last: current, floor: current, ..rows(self.current) })?;
+            self.current = current;
         }
         while self.engine.compact(current)? < current {}
         Ok(())

@@ -33,6 +33,7 @@ pub use engine::SealedEngine;
 pub use key_file::{KeyFile, add_key};
 pub use keyring::{KeyStatus, Keyring, StoreKeyStatus, noted_keys};
 pub use reader::SealedReader;
+pub(crate) use record::is_bound_by_name;
 pub use wrapped::{KeyEncryption, KeyError, WrappedKey, store_key_of as wrapped_by};
 
 /// How much longer a record is when it is sealed: format, nonce, tag.

@@ -51,6 +51,11 @@ impl Place<'_> {
     }
 }
 
+/// Whether a sealed record opens where resources have other numbers.
+pub(crate) fn is_bound_by_name(sealed: &[u8]) -> bool {
+    sealed.first() != Some(&FORMAT_1)
+}
+
 /// `None` when the system gives no random bytes.
 pub(super) fn seal(cipher: &Cipher, place: Place<'_>, record: &Record) -> Option<Record> {
     let mut out = vec![FORMAT_2];

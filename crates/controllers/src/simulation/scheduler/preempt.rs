@@ -131,7 +131,7 @@ mod tests {
         let found = find(&picture, &[], &pod("hi", "", 9, json!({})));
         assert_eq!(found.map(|(node, victims)| (node, victims.len())), Some(("a".into(), 1)));
 
-        // Two on one node and none on the other, which is closed: one of the two has to go for an even spread.
+        // Two on one node and none on the other, which is closed: for an even spread both have to go.
         let even = json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "host",
             "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}}]});
         let mut closed = Value::clone(&node("b"));

@@ -18,7 +18,7 @@ pub(super) fn best(picture: &Picture, pod: &Value, fitting: &[SmolStr]) -> Optio
     let each =
         |score: &dyn Fn(&NodeView) -> i64| candidates.iter().map(|view| score(view)).collect::<Vec<i64>>();
     let tolerations = pod.array_at(&["spec", "tolerations"]);
-    // As upstream weighs them.
+    // With upstream's weights.
     let parts = [
         (3, each(&|view| if tolerates(tolerations, &view.node, &["PreferNoSchedule"]) { FULL } else { 0 })),
         (2, of_most(&each(&|view| preference(view, pod)))),

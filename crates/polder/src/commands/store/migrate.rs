@@ -2,7 +2,7 @@
 //! until nearly everything is copied.
 
 use std::io::BufRead as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,10 +10,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use polder_store::copy::{Copy, Digest};
 use polder_store::engine::{Engine, EngineError};
+use polder_store::sealed::Keyring;
 use polder_store_embedded::{OpenError, Rows, Snapshot};
 
 use super::restore::check;
-use super::{Place, Scratch, progress, say, server_keys};
+use super::{Place, Scratch, Unfinished, progress, say};
 use crate::storage::{EtcdSettings, Storage, StoreSettings};
 
 /// Between looks for what servers have written meanwhile.
@@ -62,17 +63,18 @@ impl Migrate {
             "{} is there already: migrate to a data directory without a store",
             own.display()
         );
-        // What can go wrong for want of a key goes wrong before anything is copied.
         let keyring = self.place.keyring(&from)?;
         let is_from_shared = from.is_shared();
         let mut source = Source::open(from, data_dir, &scratch, self.follow)?;
         let mut engine = to.bare(&directory)?;
-        let copied = source.copy(&mut *engine, &|expected| check(&to, &directory, checking, expected));
+        let target = Target {
+            engine: &mut *engine,
+            directory: &directory,
+            keyring: &keyring,
+            check: &|expected| check(&to, &directory, checking, expected),
+        };
+        let (Digest { planes, objects, .. }, revision) = source.copy(target)?;
         drop(engine);
-        if copied.is_err() && !to.is_shared() {
-            std::fs::remove_dir_all(&own).ok();
-        }
-        let (Digest { planes, objects, .. }, revision) = copied?;
         say(&format!("{planes} planes and {objects} objects copied and checked, as of revision {revision}"))?;
         let data_dir = data_dir.display();
         if to.is_shared() {
@@ -83,9 +85,17 @@ impl Migrate {
                 )),
             };
         }
-        server_keys::take_out(&own, &self.place.data_dir, &keyring)?;
         say(&format!("Start the server with --data-dir {data_dir}, without --store."))
     }
+}
+
+/// Where they go.
+struct Target<'a> {
+    engine: &'a mut dyn Engine,
+    directory: &'a Path,
+    /// What opens what is sealed.
+    keyring: &'a Keyring,
+    check: &'a dyn Fn(&Digest) -> anyhow::Result<()>,
 }
 
 /// Where planes come from: always a directory, since whoever shares a store keeps all of it in one.
@@ -96,12 +106,7 @@ struct Source {
 }
 
 impl Source {
-    fn open(
-        from: Storage,
-        data_dir: &std::path::Path,
-        scratch: &Scratch,
-        follow: bool,
-    ) -> anyhow::Result<Source> {
+    fn open(from: Storage, data_dir: &Path, scratch: &Scratch, follow: bool) -> anyhow::Result<Source> {
         if !from.is_shared() {
             return Ok(Source { directory: from.directory(data_dir), shared: None });
         }
@@ -134,14 +139,13 @@ impl Source {
     }
 
     /// Copies until nothing more can come, checks what was copied, and lets it be used.
-    fn copy(
-        &mut self,
-        engine: &mut dyn Engine,
-        check: &dyn Fn(&Digest) -> anyhow::Result<()>,
-    ) -> anyhow::Result<(Digest, polder_store::Revision)> {
+    fn copy(&mut self, target: Target<'_>) -> anyhow::Result<(Digest, polder_store::Revision)> {
         let (mut snapshot, mut is_last) = self.now()?;
         anyhow::ensure!(!snapshot.is_empty(), "there is nothing to migrate in it");
-        let mut copy = Copy::begin(engine).context("the store to migrate to")?;
+        // Before anything is copied that could not be used.
+        target.keyring.open(&snapshot.notes()).context("what is sealed in it cannot be opened")?;
+        let mut copy = Copy::begin(target.engine).context("the store to migrate to")?;
+        let unfinished = Unfinished::new(target.directory);
         let bar = progress("copying", &snapshot)?;
         snapshot.all(&mut |part| {
             bar.inc(part.len() as u64);
@@ -180,8 +184,18 @@ impl Source {
             }
         }
         let expected = snapshot.digest()?;
-        check(&expected)?;
+        (target.check)(&expected)?;
+        let current = snapshot.rows().current;
+        if self.shared.is_some() {
+            drop(snapshot);
+            let now = self.now()?.0.rows().current;
+            anyhow::ensure!(
+                now == current,
+                "servers of the store to migrate from still write: stop all of them, remove what was copied, and begin again"
+            );
+        }
         copy.finish()?;
-        Ok((expected, snapshot.rows().current))
+        unfinished.is_finished();
+        Ok((expected, current))
     }
 }

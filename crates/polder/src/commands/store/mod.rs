@@ -299,6 +299,27 @@ impl Scratch {
     }
 }
 
+/// A directory that goes unless what is made in it is finished. It begins when the directory is ours.
+struct Unfinished(Option<PathBuf>);
+
+impl Unfinished {
+    fn new(directory: &Path) -> Unfinished {
+        Unfinished(Some(directory.to_owned()))
+    }
+
+    fn is_finished(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(directory) = &self.0 {
+            std::fs::remove_dir_all(directory).ok();
+        }
+    }
+}
+
 /// A bar for all that a snapshot has.
 fn progress(what: &'static str, snapshot: &Snapshot) -> anyhow::Result<ProgressBar> {
     Ok(output::bar(snapshot.len()?, what))

@@ -1,20 +1,16 @@
 //! The server's own keys when a store goes elsewhere: without them nobody's token or certificate is good there.
 //!
-//! Alone, a server has them in a file; where several share a store, they are in it (ADR 0020).
+//! Alone, a server has them in a file, and a backup has them beside the store, sealed. Where several share a store, they are in it
+//! (ADR 0020); a server that finds them there and is alone takes them out (`polder::opening`).
 
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use polder_model::PlaneId;
 use polder_server::keys::{KeyFile, Keys};
-use polder_store::Revision;
-use polder_store::engine::Reader as _;
-use polder_store::sealed::{Keyring, SealedReader};
-use polder_store_embedded::AtRest;
+use polder_store::sealed::Keyring;
 
 use super::say;
-use crate::stored_keys::StoredKeys;
 
 const DIRECTORY: &str = "pki";
 
@@ -37,41 +33,14 @@ pub(super) fn opened(attached: &[u8], keyring: &Keyring) -> anyhow::Result<Optio
 /// Puts keys into the file of a data directory. What is there stays.
 pub(super) fn put(data_dir: &Path, keys: &Keys) -> anyhow::Result<()> {
     let directory = data_dir.join(DIRECTORY);
-    if directory.join("keys.json").exists() {
-        return match KeyFile::existing(&directory)?.read()? == *keys {
-            true => Ok(()),
-            false => say(&format!(
-                "{} has other keys than the backup, and keeps them: credentials of before are not good with them",
-                directory.display()
-            )),
-        };
+    if !KeyFile::is_there(&directory) {
+        return Ok(KeyFile::put(&directory, keys)?);
     }
-    Ok(KeyFile::put(&directory, keys)?)
-}
-
-/// Puts those that are in a store into the file of a data directory.
-pub(super) fn take_out(store: &Path, data_dir: &Path, keyring: &Arc<Keyring>) -> anyhow::Result<()> {
-    match found(store, keyring).context("the server's keys cannot be read from the store")? {
-        Some(keys) => put(data_dir, &keys),
-        None => Ok(()),
+    match KeyFile::existing(&directory)?.read()? == *keys {
+        true => Ok(()),
+        false => say(&format!(
+            "{} has other keys than the backup, and keeps them: credentials of before are not good with them",
+            directory.display()
+        )),
     }
-}
-
-fn found(store: &Path, keyring: &Arc<Keyring>) -> anyhow::Result<Option<Keys>> {
-    let store = AtRest::open(store)?;
-    let recovered = store.recovered();
-    keyring.open(&recovered.notes)?;
-    keyring.learn(&recovered.resources);
-    let resource = recovered.resources.iter().find(|(_, name)| *name == StoredKeys::resource());
-    let core = recovered.planes.iter().find(|row| row.id == PlaneId::CORE);
-    let (Some((resource, _)), Some(core)) = (resource, core) else { return Ok(None) };
-    let reader = SealedReader::new(store.reader(), keyring.clone());
-    let mut space = Some(core.space);
-    while let Some(id) = space {
-        if let Some(version) = reader.version(id, *resource, &StoredKeys::name(), Revision::NEWEST)? {
-            return Ok(version.record.map(|record| StoredKeys::decode(&record)).transpose()?);
-        }
-        space = recovered.spaces.iter().find(|row| row.id == id).and_then(|row| row.parent);
-    }
-    Ok(None)
 }
