@@ -195,7 +195,7 @@ impl Source {
             );
         }
         copy.finish()?;
-        unfinished.is_finished();
+        unfinished.keep();
         Ok((expected, current))
     }
 }

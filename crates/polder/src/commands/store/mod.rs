@@ -307,7 +307,7 @@ impl Unfinished {
         Unfinished(Some(directory.to_owned()))
     }
 
-    fn is_finished(mut self) {
+    fn keep(mut self) {
         self.0 = None;
     }
 }

@@ -67,7 +67,7 @@ impl Restore {
             // A store that can be used has its keys.
             keys.map_or(Ok(()), |keys| server_keys::put(&place.data_dir, &keys))?;
             copy.finish()?;
-            unfinished.is_finished();
+            unfinished.keep();
             Ok((digest, reader))
         };
         let (Digest { planes, objects, .. }, reader) = restoring().with_context(whose)?;
