@@ -2,7 +2,7 @@
 //!
 //! What is copied is what engines keep: records stay sealed, keys wrapped, and numbers of planes, spaces and commits are the same
 //! there as here. So are resource versions: a client goes on where it was. History is not copied; it begins with the copy.
-//! Where things come from and go to is for others to know: an engine of any kind is filled here, and [`file`] is a store on
+//! Where things come from and go to is for others to know: an engine of any kind is filled here, and [`mod@file`] is a store on
 //! its way through a file.
 //!
 //! Invariant: nobody opens a store that is half a copy ([`check_whole`]).
