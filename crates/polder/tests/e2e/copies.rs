@@ -73,7 +73,7 @@ fn give_key(from: &Path, to: &Path) {
 fn a_backup_is_a_server_again() {
     let polder = Polder::start();
     if polder.data().join("replica").exists() {
-        // The same with another kind of store: `cargo xtask test --store etcd`.
+        // Not with `cargo xtask test --store etcd`: what is restored here is a store of a server alone.
         return;
     }
     let kubeconfig = furnish(&polder);
