@@ -1,6 +1,9 @@
 //! What a plane under flood does to others: twenty planes work a little, alone and while one plane gets all that 64 clients
 //! can send, of one kind of heavy request after the other.
 //!
+//! All of it is done several times in turns, and the requests of all times are judged together: a machine that is slower for a
+//! while is so for all of them.
+//!
 //! Flood and light work stand for other machines: they have threads of their own, the flood's come after all others and
 //! the light work's before. On two cores they still share them with the server, so the ratios say at most how bad it is.
 
@@ -30,6 +33,8 @@ const CLIENTS: usize = 64;
 const LIGHT_PLANES: usize = 20;
 /// A light plane's client asks for something once in so long.
 const PACE: Duration = Duration::from_millis(50);
+/// So often is everything done in turns.
+const CYCLES: usize = 5;
 /// The flood is at its full strength.
 const RISE: Duration = Duration::from_secs(1);
 /// What others may suffer.
@@ -39,8 +44,9 @@ const FIRST: i32 = -10;
 const LAST: i32 = 19;
 
 /// What the flooder asks for all the time.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 enum Flood {
+    #[default]
     Lists,
     Creates,
     WatchOpens,
@@ -59,19 +65,16 @@ impl Flood {
         }
     }
 
-    fn call(self, kind: &Ruled, client: usize, round: usize) -> Call {
+    fn call(self, kind: &Ruled, name: &str, round: usize) -> Call {
         let call = match self {
             Flood::Lists => Call::get(CONFIGMAPS),
-            Flood::Creates => Call::post(
-                CONFIGMAPS.replace("default", "other"),
-                configmap(&format!("c-{client}-{round}"), 0, 0),
-            ),
+            Flood::Creates => Call::post(CONFIGMAPS.replace("default", "other"), configmap(name, 0, 0)),
             Flood::WatchOpens => {
                 Call::get(format!("{CONFIGMAPS}?watch=true&resourceVersion=0&timeoutSeconds=30"))
             }
             Flood::Rules => {
                 let collection = format!("{FLOODED}/apis/{}/v1/namespaces/default/ruleds", kind.group);
-                Call::post(collection, kind.object(&format!("c-{client}-{round}"), round))
+                Call::post(collection, kind.object(name, round))
             }
         };
         call.by_user(FLOODER.into())
@@ -104,22 +107,31 @@ pub(crate) async fn run(bench: &mut Bench) -> anyhow::Result<()> {
         connection.send(Call::post(light_path(plane), configmap("one", 0, 0))).await?;
     }
 
-    let rounds = bench.scale(200, 20);
-    let alone = light_work(server.kubeconfig()?, rounds)?;
+    let (cycles, rounds) = (bench.scale(CYCLES, 1), bench.scale(50, 20));
+    let mut alone = Light::default();
+    let mut floods = Flood::ALL.map(|flood| Beside { flood, ..Beside::default() });
+    for cycle in 0..cycles {
+        alone.extend(light_work(server.kubeconfig()?, rounds)?);
+        for beside in &mut floods {
+            let stop = Arc::new(AtomicBool::new(false));
+            let flooding = begin(beside.flood, kind.clone(), cycle, server.kubeconfig()?, stop.clone());
+            tokio::time::sleep(RISE).await;
+            let (cpu, begun) = (server.process.cpu()?, Instant::now());
+            let light = light_work(server.kubeconfig()?, rounds);
+            beside.cpu += server.process.cpu()? - cpu;
+            beside.took += begun.elapsed();
+            stop.store(true, Ordering::Relaxed);
+            beside.flooded.add(&joined(flooding)?);
+            beside.light.extend(light?);
+        }
+    }
+    let alone = alone.measured();
     report(bench, "alone", &alone, None);
-    for flood in Flood::ALL {
-        let stop = Arc::new(AtomicBool::new(false));
-        let flooding = begin(flood, kind.clone(), server.kubeconfig()?, stop.clone());
-        tokio::time::sleep(RISE).await;
-        let cpu = server.process.cpu()?;
-        let begun = Instant::now();
-        let beside = light_work(server.kubeconfig()?, rounds);
-        let used = (server.process.cpu()? - cpu).as_secs_f64() / begun.elapsed().as_secs_f64();
-        stop.store(true, Ordering::Relaxed);
-        let flooded = joined(flooding)?;
+    for beside in floods {
+        let flooded = beside.flooded;
         anyhow::ensure!(flooded.answered > 0, "there was no flood");
-        let name = format!("beside {}", flood.name());
-        report(bench, &name, &beside?, Some(&alone));
+        let name = format!("beside {}", beside.flood.name());
+        report(bench, &name, &beside.light.measured(), Some(&alone));
         bench.report.figure(
             format!("{name}: answered a second"),
             flooded.answered_per_second(),
@@ -127,23 +139,50 @@ pub(crate) async fn run(bench: &mut Bench) -> anyhow::Result<()> {
             None,
         );
         bench.report.figure(format!("{name}: turned away"), flooded.refused_part(), "of all", None);
+        let used = beside.cpu.as_secs_f64() / beside.took.as_secs_f64();
         bench.report.figure(format!("{name}: the server uses"), used, "cores", None);
     }
     server.stop()
 }
 
-/// Reads and writes of all light planes.
-struct Light {
-    get: Measured,
-    update: Measured,
+/// What was seen beside one kind of flood, in all turns.
+#[derive(Default)]
+struct Beside {
+    flood: Flood,
+    light: Light,
+    flooded: Flooded,
+    /// What the server used while light work was measured, and how long that was.
+    cpu: Duration,
+    took: Duration,
 }
 
-fn report(bench: &mut Bench, name: &str, light: &Light, alone: Option<&Light>) {
-    let rows = [
-        ("get", &light.get, alone.map(|alone| &alone.get)),
-        ("update", &light.update, alone.map(|alone| &alone.update)),
-    ];
-    for (verb, own, alone) in rows {
+/// How long reads and writes of all light planes took.
+#[derive(Default)]
+struct Light {
+    get: Vec<Duration>,
+    update: Vec<Duration>,
+}
+
+impl Light {
+    fn extend(&mut self, other: Light) {
+        self.get.extend(other.get);
+        self.update.extend(other.update);
+    }
+
+    fn measured(self) -> [(&'static str, Measured); 2] {
+        let measured = |took| Measured::new(LIGHT_PLANES, took, Duration::ZERO, Duration::ZERO, 0);
+        [("get", measured(self.get)), ("update", measured(self.update))]
+    }
+}
+
+fn report(
+    bench: &mut Bench,
+    name: &str,
+    light: &[(&str, Measured); 2],
+    alone: Option<&[(&str, Measured); 2]>,
+) {
+    for (index, (verb, own)) in light.iter().enumerate() {
+        let alone = alone.map(|alone| &alone[index].1);
         let name = format!("20 light planes, {name}: {verb}");
         let milliseconds = |duration: Duration| duration.as_secs_f64() * 1000.0;
         bench.report.figure(format!("{name} p50"), milliseconds(own.p50), "ms", None);
@@ -185,14 +224,12 @@ fn light_work(kubeconfig: Kubeconfig, rounds: usize) -> anyhow::Result<Light> {
                 anyhow::Ok(took)
             });
         }
-        let (mut get, mut update) = (Vec::new(), Vec::new());
+        let mut all = Light::default();
         while let Some(client) = clients.join_next().await {
-            let [own_get, own_update] = client??;
-            get.extend(own_get);
-            update.extend(own_update);
+            let [get, update] = client??;
+            all.extend(Light { get, update });
         }
-        let measured = |took| Measured::new(LIGHT_PLANES, took, Duration::ZERO, Duration::ZERO, 0);
-        Ok(Light { get: measured(get), update: measured(update) })
+        Ok(all)
     });
     joined(work)
 }
@@ -206,6 +243,12 @@ struct Flooded {
 }
 
 impl Flooded {
+    fn add(&mut self, other: &Flooded) {
+        self.answered += other.answered;
+        self.refused += other.refused;
+        self.took += other.took;
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "measurements have three digits")]
     fn answered_per_second(&self) -> f64 {
         self.answered as f64 / self.took.as_secs_f64()
@@ -221,6 +264,7 @@ impl Flooded {
 fn begin(
     flood: Flood,
     kind: Arc<Ruled>,
+    cycle: usize,
     kubeconfig: Kubeconfig,
     stop: Arc<AtomicBool>,
 ) -> JoinHandle<anyhow::Result<Flooded>> {
@@ -233,7 +277,8 @@ fn begin(
             clients.spawn(async move {
                 let (mut flooded, mut round) = (Flooded::default(), 0);
                 while !stop.load(Ordering::Relaxed) {
-                    match ask(&mut connection, flood, flood.call(&kind, client, round)).await {
+                    let name = format!("c-{cycle}-{client}-{round}");
+                    match ask(&mut connection, flood, flood.call(&kind, &name, round)).await {
                         Ok(true) => (flooded.answered, round) = (flooded.answered + 1, round + 1),
                         Ok(false) => flooded.refused += 1,
                         // A connection on which so many watches were left is not used any more.
@@ -248,9 +293,7 @@ fn begin(
         }
         let mut all = Flooded::default();
         while let Some(client) = clients.join_next().await {
-            let own = client??;
-            all.answered += own.answered;
-            all.refused += own.refused;
+            all.add(&client??);
         }
         Ok(Flooded { took: begun.elapsed(), ..all })
     })

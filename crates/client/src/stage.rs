@@ -40,7 +40,7 @@ const PASSED_MAX: u32 = 3;
 /// Objects made in one turn: what a plane may do in a light place, and in a long one. Not too many: whoever answers to them
 /// begins when the turn has ended.
 pub(crate) const FEW: usize = 4;
-pub(crate) const MANY: usize = 32;
+pub(crate) const MANY: usize = 16;
 
 /// How many places there are.
 #[derive(Clone, Copy, Debug)]
